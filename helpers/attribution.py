@@ -1,0 +1,173 @@
+"""Attribution of every attention link by integrated gradients (paper section 3).
+
+    Attr_h(A) = A_h * integral over a in [0, 1] of dF(aA)/dA_h da
+
+A: attention weights of one layer [head, query, key]; all heads of that layer are scaled by a together,
+the other layers run normally on what they receive. F: the output explained.
+
+The layer's output depends on aA only through its contexts C_h = (aA_h) V_h, so with
+G_h(a) = dF/dC_h at aC_h the chain rule gives dF/dA_h = G_h(a) V_h^T, and V_h does not depend on a. Hence
+
+    Attr_h(A) = A_h * ((sum_k w_k G_h(a_k)) V_h^T)
+
+exactly: the gradients of the contexts are summed first, and one product with the values makes the
+[query, key] matrix once (:mod:`helpers.engine`). With a baseline A0 instead of 0 the path is
+A0 + a (A - A0), and A - A0 takes the place of A in front.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel
+
+from helpers.engine import AUTO_STEPS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of
+from helpers.inputs import Text, check_texts, encode, is_text
+from helpers.result import Attribution
+
+__all__ = ["Attribution", "Scores", "attribute", "attribute_inputs"]
+
+
+def attribute(
+    model: PreTrainedModel,
+    tokenizer,
+    texts: Text | Iterable[Text],
+    *,
+    target: int | str | Sequence[int | str] | None = None,
+    steps: int | str = "auto",
+    rule: str | None = None,
+    output: str = "probability",
+    layers: Sequence[int] | None = None,
+    baseline: str = "zero",
+    tolerance: float = 0.01,
+    floor: float = FLOOR,
+    max_length: int | None = None,
+    batch_tokens: int = 4096,
+    progress: bool = False,
+) -> Attribution | list[Attribution]:
+    """Attribute the model's output to every attention link: Attr_h(A) = A_h * integral of dF(aA)/dA_h da.
+
+    The model is explained in eval mode and left as it was found. Sums are kept in float32 where the
+    model is in half precision.
+
+    Args:
+        model: a transformers sequence classifier whose attention can be switched, on any device.
+        tokenizer: the model's tokenizer.
+        texts: a string, a (first, second) pair, or a list of either.
+        target: the class to explain, by index or label name; one for all texts or one a text. None:
+            the predicted class.
+        steps: the number of points, or "auto": Gauss points are doubled (6, 12, ... 192) until every layer's
+            |gap| is at most ``tolerance`` * |F(A) - F(start)|, or ``floor``.
+        rule: "right" (the paper's; default for a number of steps), "left" (the released code's),
+            "midpoint" or "gauss" (what "auto" uses).
+        output: F: "probability" of the target, its "logit" or its "log-probability". A model with one
+            output is explained by its raw output, whatever is asked: a softmax over one class is constant.
+        layers: which layers, from 0; None for all.
+        baseline: where the path starts: "zero" (no token attends to any other in that layer) or "mean"
+            (every head of the layer attends as the layer's mean head does).
+        tolerance, floor: see ``steps``; relative, and in the unit of F.
+        max_length: cut texts to so many tokens; None: to what the model can read.
+        batch_tokens: at most about so many tokens go through the model at once (texts times points times length).
+        progress: show a progress bar over texts.
+
+    Returns:
+        An :class:`Attribution`, or for a list of texts a list of them in the same order.
+
+    Raises:
+        ValueError: a blank text, an unknown class, rule, output, baseline or layer, steps below 1.
+        UnsupportedModelError: the model's attention can't be reached.
+
+    >>> a = attribute(model, tokenizer, "A slow start, but a wonderful end.")
+    >>> a.top_links(3)
+    """
+    batch = check_texts(texts)
+    plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
+    targets = _targets(target, len(batch), model)
+    encoded = encode(model, tokenizer, batch, max_length=max_length)
+    results: list[Attribution | None] = [None] * len(batch)
+    with tqdm(total=len(batch), disable=not progress, desc="attribution", unit="text") as bar:
+        for group in _groups([len(tokens) for tokens in encoded.tokens], plan):
+            width = max(len(encoded.tokens[i]) for i in group)
+            inputs = {name: tensor[group, :width] for name, tensor in encoded.tensors.items()}
+            wanted = None if targets is None else torch.tensor([targets[i] for i in group])
+            raw = attribute_planned(model, inputs, wanted, layers, plan)
+            for row, i in enumerate(group):
+                results[i] = _result(raw, row, model, batch[i], encoded.tokens[i], encoded.words[i], plan)
+            bar.update(len(group))
+    _warn_unconverged(results, plan)
+    return results[0] if is_text(texts) else results
+
+
+def _targets(target, count: int, model: PreTrainedModel) -> list[int] | None:
+    """Return one class index a text, or None for the predicted classes."""
+    if target is None:
+        return None
+    labels = _labels(model)
+    given = [target] * count if isinstance(target, str | int | np.integer) else list(target)
+    if len(given) != count:
+        raise ValueError(f"{len(given)} targets were given for {count} texts: give one for all, or one a text.")
+    indices = []
+    for item in given:
+        index = labels.index(item) if item in labels else item
+        if isinstance(index, bool | str) or not 0 <= int(index) < len(labels):
+            raise ValueError(
+                f"There is no class {item!r}: the classes are {', '.join(labels)} (0 to {len(labels) - 1})."
+            )
+        indices.append(int(index))
+    return indices
+
+
+def _labels(model: PreTrainedModel) -> tuple[str, ...]:
+    return tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels))
+
+
+def _groups(lengths: Sequence[int], plan: Plan) -> Iterator[list[int]]:
+    """Yield batches of text indices, texts of like length together, so that one level of points fits the budget."""
+    group: list[int] = []
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if group and (len(group) + 1) * lengths[i] * plan.levels[0] > plan.batch_tokens:
+            yield group
+            group = []
+        group.append(i)
+    yield group
+
+
+def _result(raw: Scores, row: int, model, text: Text, tokens, words, plan: Plan) -> Attribution:
+    n = len(tokens)  # encode() pads on the right
+    single = model.config.num_labels == 1
+    return Attribution(
+        scores=raw.scores[row, ..., :n, :n].float().cpu().numpy().copy(),
+        attention=raw.attention[row, ..., :n, :n].float().cpu().numpy().copy(),
+        layers=raw.layers,
+        text=text,
+        tokens=tokens,
+        words=words,
+        labels=_labels(model),
+        target=int(raw.target[row]),
+        predicted=int(raw.predicted[row]),
+        probability=float(raw.probability[row]),
+        value=float(raw.value[row]),
+        output="raw" if single else plan.output,
+        start=raw.start[row].cpu().numpy(),
+        gap=raw.gap[row].cpu().numpy(),
+        steps=raw.steps[row].cpu().numpy(),
+        rule=plan.rule,
+        baseline=plan.baseline,
+    )
+
+
+def _warn_unconverged(results: Sequence[Attribution], plan: Plan) -> None:
+    if plan.levels != AUTO_STEPS:
+        return
+    far = [np.abs(a.gap) - np.maximum(plan.tolerance * np.abs(a.value - a.start), plan.floor) for a in results]
+    count = sum(bool((f > 0).any()) for f in far)
+    if count:
+        warnings.warn(
+            f"{count} of {len(results)} texts have a layer whose completeness gap is still above the tolerance at "
+            f"{AUTO_STEPS[-1]} Gauss points (see .gap): raise tolerance or floor, or load the model in float64.",
+            stacklevel=3,
+        )

@@ -1,0 +1,250 @@
+"""The engine behind :func:`helpers.attribution.attribute`: tensors in, tensors out (paper section 3).
+
+One pass records A and V of every layer. Then, layer by layer, copies of the input run with the layer's
+contexts replaced by points on the straight path from C0 to C = A V, and their gradients G(a_k) = dF/dC
+are summed with the weights of the quadrature rule before they meet the values:
+
+    Attr_h(A) = (A_h - A0_h) * ((sum_k w_k G_h(a_k)) V_h^T)
+
+A0 is the baseline, 0 by default. No [query, key] gradient is made a step, weights get no gradients, and
+nothing below the layer is kept for the backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from helpers.attention import Touch, UnsupportedModelError, touch
+from helpers.quadrature import check_steps, points_and_weights
+
+OUTPUTS = ("probability", "logit", "log-probability")
+BASELINES = ("zero", "mean")
+AUTO_STEPS = (6, 12, 24, 48, 96, 192)  # Gauss points tried in turn
+FLOOR = 1e-4  # a gap below this is not chased: it is of the size of float32 noise in F
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The attribution of a batch of model inputs, padding included, in the model's precision (at least float32).
+
+    scores, attention [batch, layer, head, query, key]; value, probability, target, predicted [batch];
+    start, gap, steps [batch, layer]; layers: the layer numbers. See :class:`Attribution` for what they mean.
+    """
+
+    scores: Tensor
+    attention: Tensor
+    value: Tensor
+    probability: Tensor
+    target: Tensor
+    predicted: Tensor
+    start: Tensor
+    gap: Tensor
+    steps: Tensor
+    layers: tuple[int, ...]
+
+
+def attribute_inputs(
+    model: PreTrainedModel,
+    inputs: Mapping[str, Tensor],
+    *,
+    target: Tensor | None = None,
+    steps: int | str = "auto",
+    rule: str | None = None,
+    output: str = "probability",
+    layers: Sequence[int] | None = None,
+    baseline: str = "zero",
+    tolerance: float = 0.01,
+    floor: float = FLOOR,
+    batch_tokens: int = 4096,
+) -> Scores:
+    """Attribute as :func:`attribute` does, for a batch of ready-made model inputs padded on either side.
+
+    Args:
+        inputs: what ``model(**inputs)`` takes, tensors [batch, token].
+        target: class indices [batch]; None for the predicted classes.
+
+    The other arguments, and what is raised: see :func:`attribute`.
+    """
+    plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
+    return attribute_planned(model, dict(inputs), target, layers, plan)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The checked settings of one call; ``levels`` are the numbers of points to try in turn."""
+
+    levels: tuple[int, ...]
+    rule: str
+    output: str
+    baseline: str
+    tolerance: float
+    floor: float
+    batch_tokens: int
+
+
+def plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens) -> Plan:
+    """Check the settings and return them as a :class:`Plan`; ValueError for what is unknown or out of range."""
+    if output not in OUTPUTS:
+        raise ValueError(f"The output {output!r} is not known: use one of {', '.join(OUTPUTS)}.")
+    if baseline not in BASELINES:
+        raise ValueError(f"The baseline {baseline!r} is not known: use one of {', '.join(BASELINES)}.")
+    if not (tolerance > 0 and floor >= 0):
+        raise ValueError(f"tolerance is {tolerance!r} and floor {floor!r}: positive numbers are needed.")
+    check_steps(batch_tokens, "batch_tokens")
+    if steps == "auto":
+        if rule not in (None, "gauss"):
+            raise ValueError(f"steps='auto' raises the number of Gauss points; for the rule {rule!r} give a number.")
+        return Plan(AUTO_STEPS, "gauss", output, baseline, tolerance, floor, batch_tokens)
+    rule = "right" if rule is None else rule
+    points_and_weights(rule, steps)  # raises before any work
+    return Plan((int(steps),), rule, output, baseline, tolerance, floor, batch_tokens)
+
+
+def attribute_planned(model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan) -> Scores:
+    """Attribute one batch by a checked plan; see :func:`attribute_inputs`."""
+    with torch.inference_mode(False), _frozen(model), touch(model, record=True) as session:
+        with torch.no_grad():
+            logits = _logits(model(**inputs))
+        attention, values = dict(session.attention), dict(session.values)
+        layers = _layers(layers, session.calls)
+        _check_square(attention)
+        session.record = False
+        predicted = logits.argmax(-1)
+        target = predicted if target is None else target.to(logits.device)
+        path = _Path(model, session, inputs, target, _function(model, plan.output), plan.batch_tokens)
+        value = path.function(logits, target)
+        parts = [_layer(path, layer, attention[layer], values[layer], value, plan) for layer in layers]
+    scores, start, gap, steps = (torch.stack(part, dim=1) for part in zip(*parts, strict=True))
+    probability = _function(model, "probability")(logits, target)
+    if logits.shape[-1] == 1:
+        probability = torch.full_like(probability, torch.nan)
+    kept = torch.stack([attention[layer] for layer in layers], dim=1)
+    return Scores(scores, kept, value, probability, target, predicted, start, gap, steps, layers)
+
+
+@contextmanager
+def _frozen(model: nn.Module) -> Iterator[None]:
+    """No gradients for weights: the graph begins at the contexts, and nothing below them is kept."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in trained:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trained:
+            parameter.requires_grad_(True)
+
+
+def _logits(outputs) -> Tensor:
+    logits = getattr(outputs, "logits", None)
+    if logits is None or logits.ndim != 2:
+        raise UnsupportedModelError(
+            "The model gives no class logits [batch, class]: load it with AutoModelForSequenceClassification."
+        )
+    return logits
+
+
+def _layers(layers, count: int) -> tuple[int, ...]:
+    if layers is None:
+        return tuple(range(count))
+    chosen = tuple(layers) if isinstance(layers, Iterable) else (layers,)
+    if not chosen or any(
+        isinstance(n, bool) or not isinstance(n, int | np.integer) or not 0 <= n < count for n in chosen
+    ):
+        raise ValueError(f"layers is {layers!r}: give numbers from 0 to {count - 1}, or None for all.")
+    return tuple(int(n) for n in chosen)
+
+
+def _check_square(attention: dict[int, Tensor]) -> None:
+    shapes = {tuple(weights.shape) for weights in attention.values()}
+    if len(shapes) > 1 or any(shape[-1] != shape[-2] for shape in shapes):
+        raise UnsupportedModelError(
+            f"The layers' attention [batch, head, query, key] differs in shape ({sorted(shapes)}): encoder-decoder "
+            "models and layers of unequal width are not supported."
+        )
+
+
+def _function(model: PreTrainedModel, output: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return F: (logits [row, class], target [row]) -> the explained output of every row, at least float32."""
+    many = model.config.problem_type == "multi_label_classification"
+
+    def function(logits: Tensor, target: Tensor) -> Tensor:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        if logits.shape[-1] > 1 and output != "logit":
+            logs = nn.functional.logsigmoid(logits) if many else logits.log_softmax(-1)
+            logits = logs.exp() if output == "probability" else logs
+        return logits.gather(-1, target[:, None])[:, 0]
+
+    return function
+
+
+@dataclass
+class _Path:
+    """The straight path of one layer's contexts from C0 to C, and the rest of the model behind it."""
+
+    model: PreTrainedModel
+    session: Touch
+    inputs: dict[str, Tensor]
+    target: Tensor
+    function: Callable[[Tensor, Tensor], Tensor]
+    batch_tokens: int
+
+    def _outputs(self, layer: int, contexts: Tensor, rows: Tensor, copies: int) -> Tensor:
+        """Return F where the layer's contexts are the given ones: ``copies`` times the given rows."""
+        self.session.contexts = {layer: contexts}
+        rows = rows.repeat(copies)
+        logits = _logits(self.model(**{name: tensor[rows] for name, tensor in self.inputs.items()}))
+        return self.function(logits, self.target[rows])
+
+    def start(self, layer: int, contexts: Tensor) -> Tensor:
+        """Return F at the start of the path, [batch]."""
+        with torch.no_grad():
+            return self._outputs(layer, contexts, torch.arange(len(contexts), device=contexts.device), 1)
+
+    def gradient(self, layer: int, start: Tensor, end: Tensor, rows: Tensor, rule: str, steps: int) -> Tensor:
+        """Return sum_k w_k dF/dC at C0 + a_k (C - C0) for the given rows, [row, head, query, dim]."""
+        points, weights = points_and_weights(rule, steps)
+        exact = torch.promote_types(start.dtype, torch.float32)
+        start, change = start[rows], (end - start)[rows]
+        total = torch.zeros_like(start, dtype=exact)
+        at_once = max(1, self.batch_tokens // (len(rows) * start.shape[-2]))
+        for first in range(0, steps, at_once):
+            part = slice(first, first + at_once)
+            a = torch.as_tensor(points[part], dtype=start.dtype, device=start.device).view(-1, 1, 1, 1, 1)
+            contexts = (start + a * change).flatten(0, 1).requires_grad_()
+            with torch.enable_grad():
+                outputs = self._outputs(layer, contexts, rows, len(a))
+                gradient = torch.autograd.grad(outputs.sum(), contexts, materialize_grads=True)[0]
+            w = torch.as_tensor(weights[part], dtype=exact, device=start.device)
+            total += torch.einsum("k,krhqd->rhqd", w, gradient.view(len(a), *start.shape).to(exact))
+        return total
+
+
+def _layer(path: _Path, layer: int, attention: Tensor, values: Tensor, value: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+    """Return scores [batch, head, query, key], start, gap and steps [batch] of one layer."""
+    zero = torch.zeros_like(attention)
+    baseline = zero if plan.baseline == "zero" else zero + attention.mean(dim=1, keepdim=True)
+    begin, end = baseline @ values, attention @ values
+    start = path.start(layer, begin)
+    change = (value - start).double()
+    allowed = (plan.tolerance * change.abs()).clamp(min=plan.floor)
+    scores = torch.zeros_like(attention, dtype=value.dtype)
+    gap, steps = torch.zeros_like(change), torch.zeros_like(path.target)
+    rows = torch.arange(len(attention), device=attention.device)
+    for level in plan.levels:
+        gradient = path.gradient(layer, begin, end, rows, plan.rule, level)
+        difference, keys = (attention - baseline)[rows].to(value.dtype), values[rows].to(value.dtype)
+        scores[rows] = difference * (gradient @ keys.transpose(-1, -2)).to(value.dtype)
+        gap[rows] = scores[rows].double().sum((1, 2, 3)) - change[rows]
+        steps[rows] = level
+        rows = rows[gap[rows].abs() > allowed[rows]]
+        if not len(rows):
+            break
+    return scores, start.double(), gap, steps

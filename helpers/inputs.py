@@ -1,0 +1,180 @@
+"""Texts in, model inputs out: the one place where a text is checked, cut to length, tokenised and padded.
+
+A text is a string, or a ``(first, second)`` tuple for a sentence pair; a batch is a list of texts.
+Prediction (:mod:`helpers.models`) and attribution (:mod:`helpers.attribution`) both come through
+here, so that they see the same tokens.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+Text = str | tuple[str, str]
+
+
+class Word(NamedTuple):
+    """A word as the reader wrote it and the tokens ``start <= i < stop`` that stand for it.
+
+    ``segment`` is 0 or 1 for the first or second text, and None for a special token such as [CLS].
+    """
+
+    text: str
+    start: int
+    stop: int
+    segment: int | None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A batch of texts as the model takes it, and as a reader sees it.
+
+    Attributes:
+        tensors: what ``model(**tensors)`` takes, padded on the right, [batch, token].
+        tokens: the tokens of every text, padding left out.
+        words: the words of every text, as word spans over ``tokens``.
+    """
+
+    tensors: dict[str, Tensor]
+    tokens: tuple[tuple[str, ...], ...]
+    words: tuple[tuple[Word, ...], ...]
+
+
+def is_text(value: object) -> bool:
+    """True for one text (a string or a tuple), False for a batch of texts."""
+    return isinstance(value, str | tuple)
+
+
+def check_texts(texts: Text | Iterable[Text]) -> list[Text]:
+    """Return the texts as a list of strings or of (first, second) pairs.
+
+    Raises:
+        ValueError: a text is blank, is no string or pair, or single texts and pairs are mixed; the
+            message gives the position in the batch.
+    """
+    batch = [texts] if is_text(texts) else list(texts)
+    if not batch:
+        raise ValueError("No text was given: pass a string, a (first, second) tuple, or a list of either.")
+    for position, text in enumerate(batch):
+        _check_text(text, position)
+    if len({isinstance(text, tuple) for text in batch}) > 1:
+        raise ValueError("The batch mixes single texts and (first, second) pairs: give one kind at a time.")
+    return batch
+
+
+def _check_text(text: object, position: int) -> None:
+    parts = text if isinstance(text, tuple) else (text,)
+    if isinstance(text, tuple) and len(text) != 2:
+        raise ValueError(f"Text {position} is a tuple of {len(text)} items: a pair is (first, second).")
+    for part, which in zip(parts, ("first", "second"), strict=False):
+        where = f"Text {position}" + (f" ({which} of the pair)" if len(parts) == 2 else "")
+        if not isinstance(part, str):
+            raise ValueError(
+                f"{where} is {type(part).__name__} {part!r}: a text is a string, or a tuple of two strings for a pair."
+            )
+        if not part.strip():
+            raise ValueError(f"{where} is empty or blank: give it at least one word, or drop it from the batch.")
+
+
+def length_limit(model: nn.Module, tokenizer) -> int:
+    """The most tokens the model can read: the smaller of the tokenizer's limit and the position table's.
+
+    RoBERTa and its relatives keep the positions up to the padding index for themselves, so their
+    table of 514 holds 512 tokens.
+    """
+    limits = [int(tokenizer.model_max_length)]  # 1e30 where the tokenizer does not know
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions:
+        limits.append(int(positions))
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            reserved = 0 if module.padding_idx is None else module.padding_idx + 1
+            limits.append(module.num_embeddings - reserved)
+    return min(limits)
+
+
+def encode(model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, max_length: int | None = None) -> Encoded:
+    """Tokenise texts for a model: cut to the length limit with a warning, padded on the right.
+
+    Padding goes on the right whatever the tokenizer's own habit is: a model with absolute positions
+    would otherwise read the same sentence at other positions.
+
+    Args:
+        texts: a text or a list of texts, see :data:`Text`.
+        max_length: at most so many tokens a text, special tokens included; the model's limit if None.
+
+    Raises:
+        ValueError: see :func:`check_texts`; ``max_length`` below 3; no padding token is known; or the
+            tokenizer turned a text into no token at all.
+    """
+    batch = check_texts(texts)
+    limit = length_limit(model, tokenizer)
+    if max_length is not None:
+        if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 3:
+            raise ValueError(f"max_length is {max_length!r}: it must be a whole number of at least 3 tokens.")
+        limit = min(limit, max_length)
+    if model.config.pad_token_id is None or tokenizer.pad_token is None:
+        raise ValueError(
+            "The model or its tokenizer has no padding token, which copies of a text in one batch need. Type: "
+            "tokenizer.pad_token = tokenizer.eos_token; model.config.pad_token_id = tokenizer.pad_token_id"
+        )
+    columns = list(zip(*batch, strict=True)) if isinstance(batch[0], tuple) else [batch]
+    columns = [list(column) for column in columns]
+    encoding = tokenizer(*columns, verbose=False)
+    lengths = [len(ids) for ids in encoding["input_ids"]]
+    if max(lengths) > limit:
+        _warn_cut(lengths, limit)
+        encoding = tokenizer(*columns, truncation=True, max_length=limit, verbose=False)
+    if min(len(ids) for ids in encoding["input_ids"]) == 0:
+        raise ValueError("A text became no token at all under this tokenizer: give it a word that the tokenizer knows.")
+    tokens = tuple(tuple(tokenizer.convert_ids_to_tokens(ids)) for ids in encoding["input_ids"])
+    words = tuple(_words(encoding, i, batch[i], tokens[i]) for i in range(len(batch)))
+    padded = tokenizer.pad(encoding, padding=True, padding_side="right", return_tensors="pt")
+    return Encoded(_accepted(model, padded), tokens, words)
+
+
+def _warn_cut(lengths: Sequence[int], limit: int) -> None:
+    cut = [(i, n) for i, n in enumerate(lengths) if n > limit]
+    position, length = max(cut, key=lambda pair: pair[1])
+    warnings.warn(
+        f"{len(cut)} of {len(lengths)} texts are longer than {limit} tokens and were cut to {limit}; the longest, "
+        f"text {position}, has {length} tokens. What was cut off has no attribution.",
+        stacklevel=3,
+    )
+
+
+def _accepted(model: nn.Module, tensors) -> dict[str, Tensor]:
+    """Keep what the model's forward takes (DistilBERT has no token_type_ids) and move it to its device."""
+    names = inspect.signature(model.forward).parameters
+    device = next(model.parameters()).device
+    return {name: tensor.to(device) for name, tensor in tensors.items() if name in names}
+
+
+def _words(encoding, index: int, text: Text, tokens: Sequence[str]) -> tuple[Word, ...]:
+    """Group the tokens of one text into words, each shown as the reader wrote it."""
+    if not encoding.is_fast:  # no offsets: every token is its own word
+        return tuple(Word(token, i, i + 1, None) for i, token in enumerate(tokens))
+    entry = encoding[index]
+    parts = text if isinstance(text, tuple) else (text,)
+    words: list[Word] = []
+    spans: dict[tuple[int, int], list[int]] = {}  # (segment, word) -> where it begins and ends in the text
+    for i, (word, segment, (begin, end)) in enumerate(
+        zip(entry.word_ids, entry.sequence_ids, entry.offsets, strict=True)
+    ):
+        if word is None or segment is None:
+            words.append(Word(tokens[i], i, i + 1, None))
+            continue
+        known = (segment, word) in spans
+        span = spans.setdefault((segment, word), [begin, end])
+        span[1] = max(span[1], end)
+        written = parts[segment][slice(*span)].strip() or tokens[i]
+        if known:
+            words[-1] = Word(written, words[-1].start, i + 1, segment)
+        else:
+            words.append(Word(written, i, i + 1, segment))
+    return tuple(words)
