@@ -13,6 +13,9 @@ G_h(a) = dF/dC_h at aC_h the chain rule gives dF/dA_h = G_h(a) V_h^T, and V_h do
 exactly: the gradients of the contexts are summed first, and one product with the values makes the
 [query, key] matrix once (:mod:`helpers.engine`). With a baseline A0 instead of 0 the path is
 A0 + a (A - A0), and A - A0 takes the place of A in front.
+
+Where F is smooth in a, few Gauss points do. DistilBERT's head has a ReLU, a kink that no rule gets over
+quickly: there "auto" takes many more points, and says so in ``steps``.
 """
 
 from __future__ import annotations
@@ -114,9 +117,7 @@ def _targets(target, count: int, model: PreTrainedModel) -> list[int] | None:
     for item in given:
         index = labels.index(item) if item in labels else item
         if isinstance(index, bool | str) or not 0 <= int(index) < len(labels):
-            raise ValueError(
-                f"There is no class {item!r}: the classes are {', '.join(labels)} (0 to {len(labels) - 1})."
-            )
+            raise ValueError(f"There is no class {item!r}: give one of {', '.join(labels)} (0 to {len(labels) - 1}).")
         indices.append(int(index))
     return indices
 

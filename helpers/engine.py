@@ -217,12 +217,12 @@ class _Path:
         at_once = max(1, self.batch_tokens // (len(rows) * start.shape[-2]))
         for first in range(0, steps, at_once):
             part = slice(first, first + at_once)
-            a = torch.as_tensor(points[part], dtype=start.dtype, device=start.device).view(-1, 1, 1, 1, 1)
+            a = torch.tensor(points[part], dtype=start.dtype, device=start.device).view(-1, 1, 1, 1, 1)
             contexts = (start + a * change).flatten(0, 1).requires_grad_()
             with torch.enable_grad():
                 outputs = self._outputs(layer, contexts, rows, len(a))
                 gradient = torch.autograd.grad(outputs.sum(), contexts, materialize_grads=True)[0]
-            w = torch.as_tensor(weights[part], dtype=exact, device=start.device)
+            w = torch.tensor(weights[part], dtype=exact, device=start.device)
             total += torch.einsum("k,krhqd->rhqd", w, gradient.view(len(a), *start.shape).to(exact))
         return total
 

@@ -7,14 +7,14 @@ points are exact for polynomials up to degree 2m - 1. Weights sum to 1 under eve
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
 RULES = ("right", "left", "midpoint", "gauss")
 
 
-@cache
+@lru_cache(maxsize=64, typed=True)  # typed: 20.0 must not be answered from what 20 left
 def points_and_weights(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the points a_k in [0, 1] and weights w_k of a rule, so that sum_k w_k f(a_k) ~ integral of f.
 
@@ -31,11 +31,17 @@ def points_and_weights(rule: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
     check_steps(steps)
     if rule == "gauss":
         points, weights = np.polynomial.legendre.leggauss(steps)  # on [-1, 1]
-        return (points + 1) / 2, weights / 2
+        return _fixed((points + 1) / 2, weights / 2)
     offsets = {"right": 1.0, "left": 0.0, "midpoint": 0.5}
     if rule not in offsets:
         raise ValueError(f"The rule {rule!r} is not known: use one of {', '.join(RULES)}.")
-    return (np.arange(steps) + offsets[rule]) / steps, np.full(steps, 1 / steps)
+    return _fixed((np.arange(steps) + offsets[rule]) / steps, np.full(steps, 1 / steps))
+
+
+def _fixed(points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    points.setflags(write=False)  # they are handed to every caller
+    weights.setflags(write=False)
+    return points, weights
 
 
 def check_steps(steps: object, name: str = "steps") -> None:

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 from families import FAMILIES, inputs, make, reference
+from texts import tokenizer_for
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.attribution import attribute_inputs
+from helpers.attention import gate_heads, scale_layer, touch
+from helpers.attribution import attribute, attribute_inputs
 from helpers.quadrature import points_and_weights
 
 TARGET = torch.tensor([2, 0, 1])
@@ -32,3 +35,284 @@ def test_equals_brute_force(family, side, implementation, dtype, bound):
     ours = attribute_inputs(model, batch, target=target, steps=7, rule="right")
     assert difference(ours.scores, theirs) < bound
     assert difference(ours.attention, attention) < bound
+
+
+def dense(model, batch, steps=400, **options):
+    """A reference close to the limit: many Gauss points in float64."""
+    return attribute_inputs(model, batch, steps=steps, rule="gauss", **options)
+
+
+def test_scores_of_a_linear_model_in_closed_form():
+    """One layer, one head, F = logit: the path is linear, so Attr = A * (dF/dA) at any a, and the gap is 0.
+
+    Dropping the layer norms leaves F linear in A: every rule with one point is exact.
+    """
+    model = make("bert", num_hidden_layers=1, num_attention_heads=1)
+    layer = model.bert.encoder.layer[0]
+    layer.attention.output.LayerNorm = torch.nn.Identity()
+    layer.output.LayerNorm = torch.nn.Identity()
+    layer.intermediate.intermediate_act_fn = torch.nn.Identity()
+    model.bert.pooler.activation = torch.nn.Identity()
+    batch, target = inputs("right"), TARGET
+    for rule in ("right", "left", "midpoint", "gauss"):
+        ours = attribute_inputs(model, batch, target=target, steps=1, rule=rule, output="logit")
+        assert ours.gap.abs().max() < 1e-12
+    # By hand: the logit reads row [CLS] only, through W = everything from the context to the logit.
+    with touch(model, record=True) as seen, torch.no_grad():
+        model(**batch)
+    attention, values = seen.attention[0], seen.values[0]
+    out = layer.attention.output.dense.weight
+    inner = torch.eye(24, dtype=torch.float64) + layer.output.dense.weight @ layer.intermediate.dense.weight
+    readout = (model.classifier.weight @ model.bert.pooler.dense.weight @ inner @ out)[target]
+    by_hand = torch.zeros(3, 1, 1, 9, 9, dtype=torch.float64)
+    by_hand[:, 0, 0, 0] = attention[:, 0, 0] * torch.einsum("bd,bkd->bk", readout, values[:, 0])
+    assert torch.allclose(ours.scores, by_hand, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_completeness(family):
+    model, batch = make(family), inputs("right")
+    few, exact = dense(model, batch, steps=8), dense(model, batch, steps=500)
+    bound = 2e-3 if family == "distilbert" else 1e-5  # the ReLU in its head is a kink: no rule converges fast
+    assert exact.gap.abs().max() < min(bound, few.gap.abs().max() / 10)
+    with touch(model, factors=scale_layer(1, 0.0)), torch.no_grad():
+        at_zero = model(**batch).logits.softmax(-1).gather(-1, exact.target[:, None])[:, 0]
+    assert torch.allclose(exact.start[:, 1], at_zero, atol=1e-12)
+    total = exact.scores.sum((2, 3, 4))
+    assert torch.allclose(total - exact.gap, exact.value[:, None] - exact.start, atol=1e-12)
+
+
+def test_auto_takes_more_points_only_where_they_are_needed_and_says_how_many():
+    model, batch = make("bert"), inputs("right")
+    auto = attribute_inputs(model, batch, tolerance=1e-4, floor=1e-9)
+    allowed = (1e-4 * (auto.value[:, None] - auto.start).abs()).clamp(min=1e-9)
+    assert (auto.gap.abs() <= allowed).all()
+    assert len(auto.steps.unique()) > 1, "every layer took the same number: the test is too easy"
+    fixed = attribute_inputs(model, batch, steps=6, rule="gauss")
+    for row, layer in zip(*torch.where(auto.steps == 6), strict=True):
+        assert torch.allclose(auto.scores[row, layer], fixed.scores[row, layer], atol=1e-12)
+    for row, layer in zip(*torch.where(auto.steps > 6), strict=True):
+        assert fixed.gap[row, layer].abs() > allowed[row, layer]
+
+
+def test_mean_baseline():
+    """The mean head's attention as the start: head-independent attention has nothing to attribute."""
+    model, batch = make("bert"), inputs("right")
+    exact = dense(model, batch, steps=200, baseline="mean")
+    assert exact.gap.abs().max() < 1e-6
+    with touch(model, record=[2]) as seen, torch.no_grad():
+        model(**batch)
+        mean = seen.attention[2].mean(1, keepdim=True).expand_as(seen.attention[2])
+        context = mean @ seen.values[2]
+    with touch(model, contexts={2: context}), torch.no_grad():
+        start = model(**batch).logits.softmax(-1).gather(-1, exact.target[:, None])[:, 0]
+    assert torch.allclose(exact.start[:, 2], start, atol=1e-12)
+    single = make("bert", num_attention_heads=1)
+    assert dense(single, batch, steps=5, baseline="mean").scores.abs().max() == 0
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 30, 63, 200, 10_000])
+@pytest.mark.parametrize("steps", [1, 5, 20])
+def test_the_size_of_a_pass_changes_nothing(batch_tokens, steps):
+    model, batch = make("bert"), inputs("right")
+    whole = attribute_inputs(model, batch, steps=steps, batch_tokens=10_000)
+    parts = attribute_inputs(model, batch, steps=steps, batch_tokens=batch_tokens)
+    assert torch.allclose(whole.scores, parts.scores, atol=1e-13)
+
+
+def test_some_layers_are_the_same_layers_of_all():
+    model, batch = make("bert"), inputs("right")
+    every, some = (attribute_inputs(model, batch, steps=5, layers=layers) for layers in (None, [2, 0]))
+    assert some.layers == (2, 0)
+    assert torch.equal(some.scores, every.scores[:, [2, 0]])
+    for wrong in ([3], [-1], [], [1.5], [True], 3):
+        with pytest.raises(ValueError, match="layers is .*: give numbers from 0 to 2"):
+            attribute_inputs(model, batch, steps=5, layers=wrong)
+
+
+@pytest.mark.parametrize("output", ["logit", "log-probability"])
+def test_other_outputs(output):
+    model, batch = make("bert"), inputs("right")
+    exact = dense(model, batch, target=TARGET, output=output)
+    with torch.no_grad():
+        logits = model(**batch).logits
+    values = logits if output == "logit" else logits.log_softmax(-1)
+    assert torch.allclose(exact.value, values[torch.arange(3), TARGET], atol=1e-12)
+    assert exact.gap.abs().max() < 1e-5
+
+
+def test_one_output_is_explained_raw_and_many_labels_by_their_own_sigmoid():
+    batch = inputs("right")
+    single = make("bert", num_labels=1)
+    exact = dense(single, batch)
+    with torch.no_grad():
+        assert torch.allclose(exact.value, single(**batch).logits[:, 0], atol=1e-12)
+    assert exact.scores.abs().max() > 1e-3 and exact.probability.isnan().all()
+    many = make("bert", problem_type="multi_label_classification")
+    with torch.no_grad():
+        expected = many(**batch).logits.sigmoid()[torch.arange(3), TARGET]
+    assert torch.allclose(attribute_inputs(many, batch, target=TARGET, steps=2).value, expected, atol=1e-12)
+
+
+def test_an_attribution_inside_a_gate_explains_the_pruned_model():
+    model, batch = make("bert"), inputs("right")
+    gates = torch.ones(3, 4)
+    gates[1, 2] = 0
+    with touch(model, factors=gate_heads(gates)):
+        gated = dense(model, batch, target=TARGET, steps=64)
+    assert (gated.attention[:, 1, 2] == 0).all() and (gated.scores[:, 1, 2] == 0).all()
+    model.bert.encoder.layer[1].attention.output.dense.weight.data[:, 2 * 6 : 3 * 6] = 0
+    pruned = dense(model, batch, target=TARGET, steps=64)
+    rest = torch.ones(3, 4, dtype=torch.bool)
+    rest[1, 2] = False
+    assert torch.allclose(gated.scores[:, rest], pruned.scores[:, rest], atol=1e-10)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_under_no_grad_and_with_frozen_or_training_weights(context):
+    model, batch = make("bert"), inputs("right")
+    expected = attribute_inputs(model, batch, steps=3).scores
+    with context():
+        assert torch.equal(attribute_inputs(model, batch, steps=3).scores, expected)
+    first = next(model.parameters()).requires_grad_(False)
+    model.train()
+    assert torch.equal(attribute_inputs(model, batch, steps=3).scores, expected)
+    assert model.training and not first.requires_grad and model.classifier.weight.requires_grad
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+class _Sizes(TorchDispatchMode):
+    """Counts the elements of every tensor that an operation makes, by the shape of its last two axes."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.tokens, self.square = tokens, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(tensor, torch.Tensor) and tensor.shape[-2:] == (self.tokens, self.tokens):
+                self.square = max(self.square, tensor.numel())
+        return made
+
+
+def test_no_query_by_key_matrix_is_made_per_step():
+    """The largest [.., query, key] tensor does not grow with the steps, though all of them share one pass."""
+    model = make("bert", dtype=torch.float32)
+    batch = inputs("right", lengths=(23, 23, 20))
+    largest = {}
+    for steps in (1, 40):
+        with _Sizes(23) as sizes:
+            attribute_inputs(model, batch, steps=steps, batch_tokens=10**6)
+        largest[steps] = sizes.square
+    assert largest[1] == 3 * 3 * 4 * 23 * 23, "the result itself, [batch, layer, head, query, key]"
+    assert largest[40] <= 3 * 40 * 23 * 23, "one mask [query, key] a copy is all that grows: nothing a head"
+
+
+def test_half_precision_is_summed_in_float32():
+    exact = attribute_inputs(make("bert"), inputs("right"), target=TARGET, steps=20)
+    half = attribute_inputs(make("bert", dtype=torch.bfloat16), inputs("right"), target=TARGET, steps=20)
+    assert half.scores.dtype == half.value.dtype == torch.float32
+    assert half.gap.dtype == torch.float64
+    error = (half.scores.double() - exact.scores).abs().amax((2, 3, 4)) / exact.scores.abs().amax((2, 3, 4))
+    assert error.median() < 0.3
+
+
+def test_equal_calls_give_equal_numbers():
+    model, batch = make("bert", dtype=torch.float32), inputs("right")
+    first, second = (attribute_inputs(model, batch, steps=10) for _ in range(2))
+    assert torch.equal(first.scores, second.scores) and torch.equal(first.gap, second.gap)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"steps": 0}, "steps is 0"),
+        ({"steps": 2.5}, "steps is 2.5"),
+        ({"steps": "many"}, "steps is 'many'"),
+        ({"rule": "left"}, "steps='auto' raises the number of Gauss points"),
+        ({"steps": 3, "rule": "simpson"}, "'simpson' is not known"),
+        ({"output": "loss"}, "'loss' is not known: use one of probability, logit, log-probability"),
+        ({"baseline": "ones"}, "'ones' is not known: use one of zero, mean"),
+        ({"tolerance": 0}, "tolerance is 0"),
+        ({"batch_tokens": 0}, "batch_tokens is 0"),
+    ],
+)
+def test_bad_settings_are_refused_before_any_work(options, message):
+    with pytest.raises(ValueError, match=message):
+        attribute_inputs(None, {}, **options)
+
+
+# From here on: texts through attribute()
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return make("bert", dtype=torch.float64), tokenizer_for("bert")
+
+
+SENTENCES = ["a good film", "the story was very slow , but the end is wonderful !", "dull", "we love the start ."]
+
+
+def test_a_batch_equals_one_by_one_in_the_order_given(classifier):
+    together = attribute(*classifier, SENTENCES, steps=7)
+    assert [a.text for a in together] == SENTENCES
+    for text, one in zip(SENTENCES, together, strict=True):
+        alone = attribute(*classifier, text, steps=7)
+        assert alone.tokens == one.tokens and alone.scores.shape == one.scores.shape
+        np.testing.assert_allclose(one.scores, alone.scores, atol=1e-7)
+        np.testing.assert_allclose(one.gap, alone.gap, atol=1e-9)
+        n = len(one.tokens)
+        assert one.scores.shape == one.attention.shape == (3, 4, n, n)
+        assert one.scores.dtype == one.attention.dtype == np.float32
+        np.testing.assert_allclose(one.attention.sum(-1), 1, atol=1e-6)
+        np.testing.assert_allclose(one.scores.sum((1, 2, 3)) - one.gap, one.value - one.start, atol=1e-6)
+
+
+def test_left_padding_tokenizers_change_nothing(classifier):
+    model, tokenizer = classifier
+    right = attribute(model, tokenizer, SENTENCES, steps=3)
+    tokenizer.padding_side = "left"
+    for a, b in zip(right, attribute(model, tokenizer, SENTENCES, steps=3), strict=True):
+        np.testing.assert_array_equal(a.scores, b.scores)
+    tokenizer.padding_side = "right"
+
+
+def test_targets_by_index_by_name_and_by_text(classifier):
+    model, tokenizer = classifier
+    model.config.id2label = {0: "no", 1: "maybe", 2: "yes"}
+    predicted = attribute(model, tokenizer, SENTENCES[0], steps=2)
+    assert predicted.target == predicted.predicted and predicted.labels == ("no", "maybe", "yes")
+    by_name, by_index = (attribute(model, tokenizer, SENTENCES[0], target=t, steps=2) for t in ("maybe", 1))
+    np.testing.assert_array_equal(by_name.scores, by_index.scores)
+    per_text = attribute(model, tokenizer, SENTENCES, target=["yes", 0, "maybe", 2], steps=2)
+    assert [a.target for a in per_text] == [2, 0, 1, 2]
+    total = sum(attribute(model, tokenizer, SENTENCES[0], target=t, steps=2).probability for t in range(3))
+    assert total == pytest.approx(1)
+    for wrong in ("Yes", 3, -1, True):
+        with pytest.raises(ValueError, match="There is no class .*: give one of no, maybe, yes"):
+            attribute(model, tokenizer, SENTENCES[0], target=wrong)
+    with pytest.raises(ValueError, match="2 targets were given for 4 texts"):
+        attribute(model, tokenizer, SENTENCES, target=[0, 1])
+
+
+def test_auto_that_does_not_converge_warns_with_the_cure(classifier, monkeypatch):
+    monkeypatch.setattr("helpers.engine.AUTO_STEPS", (1, 2))
+    monkeypatch.setattr("helpers.attribution.AUTO_STEPS", (1, 2))
+    with pytest.warns(UserWarning, match="completeness gap is still above the tolerance at 2 Gauss points"):
+        result = attribute(*classifier, SENTENCES[0], tolerance=1e-9, floor=1e-12)
+    assert (result.steps == 2).all()
+
+
+def test_causal_models_attribute_nothing_to_what_comes_later():
+    result = attribute(make("gpt2"), tokenizer_for("gpt2"), "a good film", steps=5)
+    later = np.triu(np.ones(result.scores.shape[-2:], dtype=bool), 1)
+    assert (result.scores[..., later] == 0).all() and np.abs(result.scores).max() > 1e-4
+
+
+@pytest.mark.parametrize("layers, heads", [(1, 1), (6, 2), (24, 4)])
+def test_any_number_of_layers_and_heads(layers, heads):
+    model = make("bert", num_hidden_layers=layers, num_attention_heads=heads)
+    result = attribute(model, tokenizer_for("bert"), "a good film", steps=2)
+    assert result.scores.shape[:2] == (layers, heads)
+    assert len(result.start) == len(result.gap) == len(result.steps) == layers
