@@ -175,8 +175,7 @@ def _attention(
             f"{type(module).__name__} needs {', '.join(refused)} in its attention: not supported."
         )
     sessions = [(session, session.calls) for session in _OPEN.get() if id(module) in session.modules]
-    for session, layer in sessions:
-        session.calls = layer + 1
+    count_call(module)
     groups = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (key, value))
     replaced = [session.contexts[layer] for session, layer in sessions if layer in session.contexts]
@@ -190,6 +189,13 @@ def _attention(
         context = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
         weights = None
     return context.transpose(1, 2).contiguous(), weights
+
+
+def count_call(module: nn.Module) -> None:
+    """Count one attention call of a module (or of a block that holds it) in every open block, done or left out."""
+    for session in _OPEN.get():
+        if id(module) in session.modules:
+            session.calls += 1
 
 
 def _weights(query, key, mask, scaling, sessions, value) -> Tensor:

@@ -7,7 +7,7 @@ are summed with the weights of the quadrature rule before they meet the values:
     Attr_h(A) = (A_h - A0_h) * ((sum_k w_k G_h(a_k)) V_h^T)
 
 A0 is the baseline, 0 by default. No [query, key] gradient is made a step, weights get no gradients, and
-nothing below the layer is kept for the backward pass.
+the layers below run once (:mod:`helpers.blocks`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from helpers.attention import Touch, UnsupportedModelError, touch
+from helpers.blocks import Blocks
 from helpers.quadrature import check_steps, points_and_weights
 
 OUTPUTS = ("probability", "logit", "log-probability")
@@ -110,7 +111,8 @@ def plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens) -> Pl
 def attribute_planned(model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan) -> Scores:
     """Attribute one batch by a checked plan; see :func:`attribute_inputs`."""
     with torch.inference_mode(False), _frozen(model), touch(model, record=True) as session:
-        with torch.no_grad():
+        blocks = Blocks(model, session)
+        with torch.no_grad(), blocks.watch():
             logits = _logits(model(**inputs))
         attention, values = dict(session.attention), dict(session.values)
         layers = _layers(layers, session.calls)
@@ -118,7 +120,7 @@ def attribute_planned(model, inputs: dict[str, Tensor], target: Tensor | None, l
         session.record = False
         predicted = logits.argmax(-1)
         target = predicted if target is None else target.to(logits.device)
-        path = _Path(model, session, inputs, target, _function(model, plan.output), plan.batch_tokens)
+        path = _Path(model, session, blocks, inputs, target, _function(model, plan.output), plan.batch_tokens)
         value = path.function(logits, target)
         parts = [_layer(path, layer, attention[layer], values[layer], value, plan) for layer in layers]
     scores, start, gap, steps = (torch.stack(part, dim=1) for part in zip(*parts, strict=True))
@@ -191,6 +193,7 @@ class _Path:
 
     model: PreTrainedModel
     session: Touch
+    blocks: Blocks
     inputs: dict[str, Tensor]
     target: Tensor
     function: Callable[[Tensor, Tensor], Tensor]
@@ -200,7 +203,8 @@ class _Path:
         """Return F where the layer's contexts are the given ones: ``copies`` times the given rows."""
         self.session.contexts = {layer: contexts}
         rows = rows.repeat(copies)
-        logits = _logits(self.model(**{name: tensor[rows] for name, tensor in self.inputs.items()}))
+        with self.blocks.begin_at(layer, rows):
+            logits = _logits(self.model(**{name: tensor[rows] for name, tensor in self.inputs.items()}))
         return self.function(logits, self.target[rows])
 
     def start(self, layer: int, contexts: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ def test_weights_sum_to_one_and_points_lie_in_the_interval(rule, steps):
     points, weights = points_and_weights(rule, steps)
     assert len(points) == len(weights) == steps
     assert weights.sum() == pytest.approx(1, abs=1e-14)
-    assert (np.diff(points) > 0).all() and 0 <= points[0] and points[-1] <= 1
+    assert (np.diff(points) > 0).all() and points[0] >= 0 and points[-1] <= 1
 
 
 def test_the_papers_and_the_released_points():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-PIECES = (
-    "[PAD] [CLS] [SEP] [UNK] a an the good bad film story is was not very but slow start end wonderful un ##bel ##iev "
-    "##ably ##ly dull it i we love hate and , . ! ? ' < > / script $ & _"
-).split()
+_SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[UNK]")
+_WORDS = "a an the good bad film story is was not very but slow start end wonderful un ##bel ##iev ##ably ##ly dull it"
+_REST = "i we love hate and , . ! ? ' < > / script $ & _"
+PIECES = [*_SPECIAL, *_WORDS.split(), *_REST.split()]
 
 
 def tokenizer_for(family: str) -> PreTrainedTokenizerFast:
