@@ -1,0 +1,252 @@
+"""Models by name: found, verified by hash, loaded quietly, with their labels in a stated order.
+
+The paper explains BERT-base-cased fine-tuned on MNLI, RTE, SST-2 and MRPC (section 4.1). Such models are here
+under names like ``bert-base-cased-sst2`` and come from the hub. The default needs no network: MiniLM (BERT's
+architecture, 6 layers of 12 heads) and one small adapter a task, such as ``minilm-sst2``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from peft import PeftModel
+from safetensors import safe_open
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from helpers.inputs import Text, check_texts, encode
+from helpers.registry import (
+    ADAPTER_WEIGHTS,
+    BASE,
+    REGISTRY,
+    WEIGHTS,
+    Entry,
+    adapter_folder,
+    base_folder,
+    download,
+    verify,
+)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A model ready to be asked and explained.
+
+    Attributes:
+        model: a plain ``*ForSequenceClassification``, float32, in eval mode, its weights frozen.
+        tokenizer: its tokenizer.
+        labels: class names in the order of the logits; ``model.config.id2label`` says the same.
+        name: what it was loaded as.
+        device: where the model is.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    labels: tuple[str, ...]
+    name: str
+    device: torch.device
+
+    def predict(self, texts: Text | Iterable[Text], *, batch_size: int = 32) -> np.ndarray:
+        """Return probabilities, float32 [text, class], in the order of the texts.
+
+        A model with a single output has no probabilities: its raw output is returned.
+
+        Example:
+            >>> load("minilm-sst2").predict("A warm, funny film.").shape
+            (1, 2)
+        """
+        raw = torch.from_numpy(predict_logits(self.model, self.tokenizer, texts, batch_size=batch_size))
+        return (raw if raw.shape[1] == 1 else raw.softmax(-1)).numpy()
+
+
+def load(name: str | os.PathLike, *, device: str | torch.device = "auto", revision: str | None = None) -> Classifier:
+    """Load a classifier by registry name, from a folder, or by its id on the hub.
+
+    Args:
+        name: a key of :data:`REGISTRY`; a folder that holds a transformers sequence classifier or an adapter
+            made by :mod:`helpers.finetune`; or a hub id such as ``"org/model"``.
+        device: ``"auto"`` takes a GPU where there is one.
+        revision: commit or ref on the hub, for a hub id only.
+
+    Raises:
+        ValueError: no such model; its weights are not in safetensors; a hash or the labels do not fit.
+        FileNotFoundError: the MiniLM base is not on this machine.
+        ConnectionError: the hub cannot be reached.
+    """
+    entry = REGISTRY.get(str(name))
+    adapter = adapter_folder(name)
+    if adapter:
+        peft, tokenizer = open_adapter(adapter, labels=entry.labels if entry else ())
+        model = peft.merge_and_unload()
+    elif entry:
+        model, tokenizer = _whole(download(entry.hub_id, entry.revision), entry)
+    elif str(name) and Path(name).is_dir():
+        model, tokenizer = _whole(Path(name))
+    elif str(name).count("/") == 1 and not str(name).startswith((".", "/", "~")):
+        model, tokenizer = _whole(download(str(name), revision))
+    else:
+        raise ValueError(f"There is no model {str(name)!r}: give a folder, a hub id, or one of {', '.join(REGISTRY)}.")
+    target = pick_device(device)
+    labels = tuple(model.config.id2label[i] for i in range(model.config.num_labels))
+    model.requires_grad_(False)  # a model is explained, not trained, with what this returns
+    return Classifier(model.to(target).eval(), tokenizer, labels, str(name), target)
+
+
+def load_base(base: str | os.PathLike, labels: Sequence[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """An encoder under a classifier with these labels, untrained where the base has none: where fine-tuning starts.
+
+    Args:
+        base: ``"minilm"`` (or its hub id), a folder, or another hub id.
+        labels: class names in the order that the logits shall have.
+    """
+    if str(base) in (BASE.name, BASE.hub_id):
+        folder = base_folder()
+    else:
+        folder = Path(base) if Path(base).is_dir() else download(str(base), None)
+    return _read(folder, labels=labels, fresh_head=True)
+
+
+def open_adapter(
+    folder: str | os.PathLike, *, labels: Sequence[str] = (), trainable: bool = False
+) -> tuple[PeftModel, PreTrainedTokenizerBase]:
+    """A base with an adapter on top, not merged yet.
+
+    Args:
+        folder: holds ``adapter_config.json`` and ``adapter_model.safetensors``.
+        labels: class names that the adapter has to state; () accepts those it states.
+        trainable: leave the adapter's weights open to training.
+    """
+    folder = Path(folder)
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise ValueError(f"{folder} has no {ADAPTER_WEIGHTS}: adapters are read from safetensors only.")
+    with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+        stated = tuple(json.loads((file.metadata() or {}).get("labels", "[]")))
+    if not stated:
+        raise ValueError(
+            f"{folder}/{ADAPTER_WEIGHTS} states no labels: train it with helpers.finetune, which notes them."
+        )
+    if labels and stated != tuple(labels):
+        raise ValueError(f"{folder} states the labels {list(stated)}; asked for were {list(labels)}.")
+    base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+    model, tokenizer = load_base(base, stated)
+    with _quiet():
+        return PeftModel.from_pretrained(model, folder, is_trainable=trainable), tokenizer
+
+
+def predict_logits(
+    model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, batch_size: int = 32, max_length: int | None = None
+) -> np.ndarray:
+    """Return the raw outputs, float32 [text, class], in the order of the texts; the model keeps its mode.
+
+    Texts of similar length share a batch, so that little is padding.
+    """
+    batch = check_texts(texts)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size!r}: it must be a whole number of at least 1.")
+    lengths = [sum(map(len, text)) if isinstance(text, tuple) else len(text) for text in batch]
+    order = np.argsort(lengths, kind="stable")[::-1]  # longest first: too large a batch fails at once
+    found: dict[int, np.ndarray] = {}
+    training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for start in range(0, len(order), batch_size):
+                rows = order[start : start + batch_size].tolist()
+                inputs = encode(model, tokenizer, [batch[i] for i in rows], max_length=max_length).tensors
+                found.update(zip(rows, model(**inputs).logits.float().cpu().numpy(), strict=True))
+    finally:
+        model.train(training)
+    return np.stack([found[i] for i in range(len(batch))])
+
+
+def pick_device(device: str | torch.device = "auto") -> torch.device:
+    """The device meant; ``"auto"`` is a GPU where there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+def set_seed(seed: int) -> None:
+    """Seed Python, NumPy and torch, and ask torch for deterministic algorithms where it has them."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what CUDA needs to add in a fixed order
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def _whole(folder: Path, entry: Entry | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A classifier that needs no adapter; labels without a name get the registry's."""
+    if entry and (folder / WEIGHTS).is_file():
+        verify(folder / WEIGHTS, entry.sha256, "load it by its folder")
+    model, tokenizer = _read(folder)
+    names = [model.config.id2label[i] for i in range(model.config.num_labels)]
+    if entry:
+        unnamed = [f"LABEL_{i}" for i in range(len(entry.labels))]
+        if [name.lower() for name in names] != list(entry.labels) and names != unnamed:
+            raise ValueError(f"{entry.name} has the labels {names}; the registry states {list(entry.labels)}.")
+        model.config.id2label = dict(enumerate(entry.labels))
+        model.config.label2id = {name: i for i, name in enumerate(entry.labels)}
+    return model, tokenizer
+
+
+def _read(
+    folder: Path, *, labels: Sequence[str] = (), fresh_head: bool = False
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer of a folder; only ``fresh_head`` lets weights be missing and hence random."""
+    if not list(folder.glob("*.safetensors")):
+        others = sorted(p.name for pattern in ("*.bin", "*.pt", "*.pth", "*.h5") for p in folder.glob(pattern))
+        raise ValueError(
+            f"{folder} has no *.safetensors{' but ' + ', '.join(others) if others else ''}: pickled weights can run "
+            "code and are refused. Save the model again with model.save_pretrained(folder), or give a revision that "
+            "has safetensors."
+        )
+    names = dict(enumerate(labels))
+    options = {"id2label": names, "label2id": {name: i for i, name in names.items()}} if names else {}
+    with _quiet():
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **options)
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            folder, config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False,
+            output_loading_info=True, ignore_mismatched_sizes=fresh_head,
+        )  # fmt: skip
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    missing = sorted(report["missing_keys"])
+    if missing and not fresh_head:
+        raise ValueError(
+            f"{folder} is no trained classifier: the weights {', '.join(missing[:4])} are missing and would be random. "
+            "Fine-tune it first (python -m helpers.finetune --help)."
+        )
+    return model, tokenizer
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers' load reports and progress bars, and restore both afterwards."""
+    log = transformers.logging
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an old name
+            yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()

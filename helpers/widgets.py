@@ -1,0 +1,263 @@
+"""Controls around the figures of :mod:`helpers.plots`: choose and look, or type a sentence and see it explained.
+
+The only module that uses ipywidgets. Figures change through ``observe``, never through ``interact`` or an
+Output widget: both can hang a notebook that runs headless. Where the environment variable
+``ATTATTR_HEADLESS`` is 1 there is nobody to operate controls, and a function returns its static twin, the
+figure of the first choice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Sequence
+
+import ipywidgets
+import numpy as np
+import plotly.graph_objects as go
+
+from helpers import _display as show
+from helpers import plots
+from helpers._links import strongest
+
+logger = logging.getLogger(__name__)
+
+Text = str | tuple[str, str]
+
+VIEWS = ("links, all layers", "links, one layer", "one head", "one layer", "all heads")
+NEEDS_LAYER = {"links, one layer", "one head", "one layer"}
+STATIC = "Static picture: the controls need a running kernel."
+
+
+def headless() -> bool:
+    """Return whether notebooks run with nobody to operate controls."""
+    return os.environ.get("ATTATTR_HEADLESS") == "1"
+
+
+def explorer(attributions, *, k: int = 8) -> Explorer | go.Figure:
+    """Return controls that choose an example, a view, a layer and a head, above the figure they choose.
+
+    Args:
+        attributions: an Attribution or a list of them; their layers and heads may differ.
+        k: how many links the sentence views draw.
+
+    Returns:
+        A widget to end a cell with; with ``ATTATTR_HEADLESS=1`` the plain figure of the first choice.
+
+    Raises:
+        ValueError: the list is empty.
+    """
+    many = list(attributions) if isinstance(attributions, Sequence) else [attributions]
+    if not many:
+        raise ValueError("There is no attribution to explore: pass one, or a list of at least one.")
+    return static(plots.sentence_links(many[0], k=k)) if headless() else Explorer(many, k)
+
+
+def sentence_box(explain: Callable[[Text], object], *, start_text: Text, k: int = 8) -> SentenceBox | go.Figure:
+    """Return a text field whose sentence is explained at the press of a button or of Enter.
+
+    Args:
+        explain: takes the text and returns its Attribution, for instance
+            ``lambda text: attribute(model, tokenizer, text)``.
+        start_text: what stands in the field at first, and is explained at once; a pair makes two fields.
+        k: how many links to draw.
+
+    Returns:
+        A widget to end a cell with; with ``ATTATTR_HEADLESS=1`` the links of the start text.
+    """
+    if headless():
+        return static(plots.sentence_links(explain(start_text), k=k))
+    return SentenceBox(explain, start_text, k)
+
+
+def static(figure: go.Figure) -> go.Figure:
+    """Add to a figure the line that says why it has no controls, and return it."""
+    low = figure.layout.margin.b
+    figure.update_layout(height=figure.layout.height + 28, margin_b=low + 28)
+    return figure.add_annotation(show.caption(STATIC), x=0, xanchor="left", y=0, yshift=-low - 4, yanchor="top")
+
+
+class Explorer(ipywidgets.VBox):
+    """The widget that :func:`explorer` returns. Its controls: ``example``, ``view``, ``layer``, ``head``."""
+
+    def __init__(self, attributions: Sequence, k: int):
+        self._attributions, self._k = attributions, k
+        examples = [(f"{i}: {_shown(a.text, 70)}", i) for i, a in enumerate(attributions)]
+        self.example = _dropdown("Example", examples, width="32rem")
+        self.view = _dropdown("View", VIEWS)
+        self.layer = _dropdown("Layer", attributions[0].layers, width="10rem")
+        self.head = _dropdown("Head", range(attributions[0].scores.shape[1]), width="10rem")
+        self.message = _message()
+        self._waiting = False
+        controls = ipywidgets.HBox(
+            [self.example, self.view, self.layer, self.head], layout=ipywidgets.Layout(flex_flow="row wrap")
+        )
+        self._place = ipywidgets.VBox(layout=ipywidgets.Layout(overflow="auto"))
+        super().__init__([controls, self.message, self._place])
+        for control in (self.example, self.view, self.layer, self.head):
+            control.observe(self._changed, "value")
+        self._draw()
+
+    @property
+    def figure(self) -> go.FigureWidget:
+        """The figure shown now."""
+        return self._place.children[0]
+
+    @property
+    def attribution(self):
+        """The Attribution shown now."""
+        return self._attributions[self.example.value]
+
+    def _changed(self, change) -> None:
+        if self._waiting:
+            return
+        if change.owner is self.example:
+            self._waiting = True  # new options would each draw a figure on their way
+            try:
+                _offer(self.layer, self.attribution.layers)
+                _offer(self.head, range(self.attribution.scores.shape[1]))
+            finally:
+                self._waiting = False
+        self._draw()
+
+    def _draw(self) -> None:
+        a, view = self.attribution, self.view.value
+        self.layer.disabled, self.head.disabled = view not in NEEDS_LAYER, view != "one head"
+        draw = {
+            "links, all layers": lambda: plots.sentence_links(a, k=self._k),
+            "links, one layer": lambda: plots.sentence_links(a, k=self._k, layer=self.layer.value),
+            "one head": lambda: plots.head_maps(a, self.layer.value, self.head.value),
+            "one layer": lambda: plots.layer_maps(a, self.layer.value),
+            "all heads": lambda: plots.heads_overview(a),
+        }[view]
+        _attempt(self.message, lambda: _put(self._place, draw()))
+
+
+class SentenceBox(ipywidgets.VBox):
+    """The widget that :func:`sentence_box` returns: ``fields``, ``button``, ``message`` and ``figures``."""
+
+    def __init__(self, explain: Callable[[Text], object], start_text: Text, k: int):
+        self._explain, self._k = explain, k
+        self.attribution = None
+        texts = start_text if isinstance(start_text, tuple) else (start_text,)
+        names = ("First text", "Second text") if len(texts) == 2 else ("Sentence",)
+        self.fields = [_field(name, text) for name, text in zip(names, texts, strict=True)]
+        self.button = ipywidgets.Button(description="Explain", button_style="primary", tooltip="Explain this text")
+        self.message = _message()
+        self._place = ipywidgets.VBox(layout=ipywidgets.Layout(overflow="auto"))
+        super().__init__([*self.fields, self.button, self.message, self._place])
+        self.button.on_click(lambda _: self.run())
+        for field in self.fields:
+            field.on_msg(lambda _, content, __: content.get("event") == "submit" and self.run())
+        self.run()
+
+    @property
+    def figures(self) -> tuple[go.FigureWidget, ...]:
+        """The figures shown now: the links, and the heat maps of the head with the strongest one."""
+        return self._place.children
+
+    def run(self) -> None:
+        """Explain the text in the field and show the answer, or what went wrong."""
+        texts = tuple(field.value for field in self.fields)
+        self.button.disabled, self.button.description = True, "Explaining…"
+        self.message.value = _line("Explaining…")
+        try:
+            done = _attempt(self.message, lambda: self._answer(texts if len(texts) == 2 else texts[0]))
+            self._place.layout.display = None if done else "none"  # an old answer under a new question would mislead
+        finally:
+            self.button.disabled, self.button.description = False, "Explain"
+
+    def _answer(self, text: Text) -> str:
+        a = self._explain(text)
+        layer, head = next(((link.layer, link.head) for link in strongest(a, 1)), (a.layers[0], 0))
+        _put(self._place, plots.sentence_links(a, k=self._k), plots.head_maps(a, layer, head))
+        self.attribution = a
+        return _verdict(a)
+
+
+def _attempt(message: ipywidgets.HTML, work: Callable[[], str | None]) -> bool:
+    """Do the work, show in the message what it returns, its warnings or its error, and return whether it went well."""
+    done = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            said = _line(work() or "")
+        except Exception as error:  # a widget's callback has nowhere else to show it
+            logger.exception("A widget could not do what was asked")
+            done, said = False, _line(f"<b>{type(error).__name__}</b>: {show.literal(str(error))}", role="alert")
+    seen = {str(w.message): None for w in caught if issubclass(w.category, UserWarning)}
+    message.value = said + "".join(_line(f"Note: {show.literal(text)}") for text in seen)
+    return done
+
+
+def _line(inner: str, role: str = "status") -> str:
+    mark = "border-left:4px solid #c0392b;padding-left:8px;" if role == "alert" else ""
+    return f'<div role="{role}" style="{mark}line-height:1.5;margin:4px 0">{inner}</div>' if inner else ""
+
+
+def _verdict(a) -> str:
+    """Return the prediction in words, as HTML."""
+    predicted = show.literal(a.labels[a.predicted])
+    if a.output == "raw":
+        return f"The model answers <b>{a.value:.3g}</b>."
+    if a.predicted == a.target:
+        return f"The model says <b>{predicted}</b>, with probability <b>{a.probability:.3g}</b>."
+    target = show.literal(a.labels[a.target])
+    return (
+        f"The model says <b>{predicted}</b>; explained is <b>{target}</b>, with probability <b>{a.probability:.3g}</b>."
+    )
+
+
+def _put(place: ipywidgets.VBox, *figures: go.Figure) -> None:
+    """Show figures in a place: as widgets the first time, then as the new content of the same widgets.
+
+    A figure widget brings plotly's whole JavaScript with it, so it is made once, from a finished figure, and
+    filled anew.
+    """
+    if not place.children:
+        place.children = [go.FigureWidget(_without_nan(figure)) for figure in figures]
+        return
+    for widget, figure in zip(place.children, figures, strict=True):
+        gone = set(widget.layout.to_plotly_json()) - set(figure.layout.to_plotly_json())
+        widget.data = ()  # views differ in their traces and axes: nothing of the old one stays
+        widget.layout.update(dict.fromkeys(gone))
+        widget.layout = figure.layout
+        widget.add_traces(_without_nan(figure).data)
+
+
+def _without_nan(figure: go.Figure) -> go.Figure:
+    """Return the figure with None for NaN, which is no JSON and leaves a widget blank."""
+    for trace in figure.select_traces(dict(type="heatmap")):
+        for name in ("z", "customdata"):
+            if trace[name] is not None:
+                values = np.asarray(trace[name], dtype=object)
+                trace[name] = np.where(np.isfinite(values.astype(float)), values, None)
+    return figure
+
+
+def _offer(dropdown: ipywidgets.Dropdown, options) -> None:
+    """Give a dropdown new options and keep its value where that is still one of them."""
+    kept, options = dropdown.value, tuple(options)
+    dropdown.options = options
+    dropdown.value = kept if kept in options else options[0]
+
+
+def _shown(text: Text, longest: int) -> str:
+    return show.cut(" | ".join(text) if isinstance(text, tuple) else text, longest)
+
+
+def _dropdown(name: str, options, *, width: str = "16rem") -> ipywidgets.Dropdown:
+    layout = ipywidgets.Layout(width=width, max_width="100%")
+    return ipywidgets.Dropdown(
+        description=name, options=list(options), layout=layout, style={"description_width": "4.5rem"}
+    )
+
+
+def _field(name: str, text: str) -> ipywidgets.Text:
+    layout = ipywidgets.Layout(width="100%", max_width="60rem")
+    return ipywidgets.Text(description=name, value=text, layout=layout, style={"description_width": "initial"})
+
+
+def _message() -> ipywidgets.HTML:
+    return ipywidgets.HTML(layout=ipywidgets.Layout(max_width="60rem"))

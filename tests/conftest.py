@@ -1,0 +1,17 @@
+"""What every test gets: no network, and a build folder of its own."""
+
+import os
+
+import pytest
+
+# before any library reads them
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_OFFLINE"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def build(tmp_path, monkeypatch):
+    """Where the code under test puts what it makes, so that a test never writes into the repository."""
+    folder = tmp_path / "build"
+    monkeypatch.setenv("ATTATTR_BUILD", str(folder))
+    return folder

@@ -1,0 +1,537 @@
+"""helpers.data: every layout, every kind of damage with its line number, samples, the hub by a stand-in, the hashes."""
+
+import doctest
+import hashlib
+import http.server
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from helpers import data
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+# What every layout below says in its own way: task -> rows of (first, second, label).
+ROWS = {
+    "sst2": [('a " loud and empty film', "", "negative"), ("warm , funny and over too soon", "", "positive")],
+    "mnli": [
+        ("The kettle is on.", 'Someone says "tea', "neutral"),
+        ("n/a", "NA", "entailment"),
+        ("All shops were shut.", "One shop was open.", "contradiction"),
+    ],
+    "rte": [("Two boats left the harbour.", "Boats left.", "entailment"), ("It rained.", "null", "not_entailment")],
+    "mrpc": [
+        ('" We won , " she said .', "She said they won .", "equivalent"),
+        ("It fell .", "It rose .", "not_equivalent"),
+    ],
+}
+MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+SPLITS = {task: ["train", "dev"] + ["dev_mismatched"] * (task == "mnli") for task in ROWS}
+
+
+def write(path: Path, *lines: str, end: str = "\n", encoding: str = "utf-8") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + end for line in lines).encode(encoding))
+    return path
+
+
+def official(root: Path) -> Path:
+    """GLUE's official files: its folder names, headers, extra columns and spare blanks."""
+    for split in ("train", "dev"):
+        rows = [f"{first} \t{int(label == 'positive')}" for first, _, label in ROWS["sst2"]]
+        write(root / "SST-2" / f"{split}.tsv", "sentence\tlabel", *rows)
+        rows = [f"{i}\t{first}\t{second}\t{label}" for i, (first, second, label) in enumerate(ROWS["rte"])]
+        write(root / "RTE" / f"{split}.tsv", "index\tsentence1\tsentence2\tlabel", *rows)
+        rows = [f"{int(label == 'equivalent')}\t70{i}\t80{i}\t{a}\t{b}" for i, (a, b, label) in enumerate(ROWS["mrpc"])]
+        write(root / "MRPC" / f"{split}.tsv", MRPC_HEADER, *rows, encoding="utf-8-sig")
+    start = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse"
+    for split, votes in (("train", 1), ("dev_matched", 5), ("dev_mismatched", 5)):
+        header = [*start.split(), "sentence1", "sentence2", *(f"label{i + 1}" for i in range(votes)), "gold_label"]
+        rows = [[str(i), "7", "7n", "fiction", "( x", "( y", "(S x", "(S y"] + [a, b] + ["neutral"] * votes + [label]
+                for i, (a, b, label) in enumerate(ROWS["mnli"])]  # fmt: skip
+        write(root / "MNLI" / f"{split}.tsv", *("\t".join(row) for row in [header, *rows]))
+    return root
+
+
+def tidy(root: Path) -> Path:
+    """The same rows in folders by task name, with as few columns as possible."""
+    for task, splits in SPLITS.items():
+        known = data.TASKS[task]
+        names = {"sst2": ["sentence"], "mrpc": ["sentence1", "sentence2"]}.get(task, ["premise", "hypothesis"])
+        numbered = task in ("sst2", "mrpc")
+        rows = [[first, second][: len(names)] + [str(known.labels.index(label)) if numbered else label]
+                for first, second, label in ROWS[task]]  # fmt: skip
+        for split in splits:
+            write(root / task / f"{split}.tsv", *("\t".join(row) for row in [[*names, "label"], *rows]))
+    return root
+
+
+@pytest.mark.parametrize("layout", [official, tidy])
+@pytest.mark.parametrize("task", ROWS)
+def test_every_layout_gives_the_same_table(tmp_path, layout, task):
+    root = layout(tmp_path)
+    known = data.TASKS[task]
+    own = next(root / name for name in known.folders if (root / name).is_dir())
+    for split in SPLITS[task]:
+        frame = data.load(task, root, split=split)
+        assert tuple(frame.columns) == data.COLUMNS
+        assert list(zip(frame["first"], frame["second"], frame["label"], strict=True)) == ROWS[task]
+        assert [known.labels[i] for i in frame["label_id"]] == frame["label"].tolist()
+        assert frame["label_id"].dtype == "int64"
+        assert set(frame["split"]) == {split} and set(frame["phenomenon"]) == set(frame["pair"]) == {""}
+        assert list(frame.index) == list(range(len(ROWS[task])))
+        pd.testing.assert_frame_equal(frame, data.load(task, str(own), split=split))
+
+
+def test_tasks_have_glue_label_order():
+    assert {name: task.labels for name, task in data.TASKS.items()} == {
+        "sst2": ("negative", "positive"),
+        "mnli": ("entailment", "neutral", "contradiction"),
+        "rte": ("entailment", "not_entailment"),
+        "mrpc": ("not_equivalent", "equivalent"),
+    }
+    assert {name: task.kind for name, task in data.TASKS.items()} == dict.fromkeys(("mnli", "rte", "mrpc"), "pair") | {
+        "sst2": "single"
+    }
+    with pytest.raises(AttributeError):
+        data.TASKS["sst2"].labels = ("positive", "negative")
+
+
+def test_numbers_and_names_are_both_labels(tmp_path):
+    write(tmp_path / "dev.tsv", "premise\thypothesis\tlabel", "a\tb\t2", "a\tb\tentailment", "a\tb\t1")
+    frame = data.load("mnli", tmp_path)
+    assert frame["label"].tolist() == ["contradiction", "entailment", "neutral"]
+    assert frame["label_id"].tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_text_comes_through_as_it_is(tmp_path, end, encoding):
+    quotes = ['"', 'so "good', 'a "" b']
+    breaks = ["one\u2028two", "one\x85two", "one\rtwo"]
+    sentences = [*quotes, "NA", "null", "-1", "café \U0001f600", *breaks]
+    rows = [f"{sentence}\t{i % 2}" for i, sentence in enumerate(sentences)]
+    write(tmp_path / "dev.tsv", "sentence\tlabel", *rows, "", end=end, encoding=encoding)
+    frame = data.load("sst2", tmp_path)
+    assert data.texts(frame) == sentences
+    assert frame["label_id"].tolist() == [0, 1] * 5
+
+
+def test_extra_columns_of_the_bundled_layout(tmp_path):
+    write(tmp_path / "dev.tsv", "sentence\tlabel\tphenomenon\tpair", "not bad at all\t1\tnegation\t3", "bad\t0\t\t")
+    frame = data.load("sst2", tmp_path)
+    assert frame["phenomenon"].tolist() == ["negation", ""] and frame["pair"].tolist() == ["3", ""]
+
+
+HEADER = "sentence\tlabel"
+DAMAGE = {
+    "empty file": ("", r"dev\.tsv has no rows: it is empty"),
+    "header alone": (f"{HEADER}\n", r"dev\.tsv has no rows"),
+    "other columns": ("text\tstars\nfine\t1\n", r"no column for the text of sst2: sentence\. .*'text', 'stars'"),
+    "commas": ("sentence,label\nfine,1\n", r"Columns found, split at tabs: 'sentence,label'"),
+    "few fields": (f"{HEADER}\nfine\t1\nfine\n", r"dev\.tsv, line 3: 1 tab-separated fields .* has 2: sentence, label"),
+    "many fields": (f"{HEADER}\na\tb\t1\nfine\t1\na\tb\t1\n", r"dev\.tsv, lines 2, 4: 3 tab-separated fields"),
+    "every row long": (f"{HEADER}\n" + "a\tb\t1\n" * 8, r"lines 2, 3, 4, 5, 6 and 3 more: 3 tab-separated fields"),
+    "empty text": (f"{HEADER}\nfine\t1\n \t1\n", r"dev\.tsv, line 3: column 'sentence' is empty"),
+    "unknown label": (f"{HEADER}\na\t1\nb\tgood\n", r"line 3: unknown label 'good'\. .* negative or 0, positive or 1"),
+    "number too large": (f"{HEADER}\nfine\t2\n", r"line 2: unknown label '2'"),
+    "one label empty": (f"{HEADER}\nfine\t1\nfine\t\n", r"line 3: unknown label ''"),
+    "dash outside MNLI": (f"{HEADER}\nfine\t1\nfine\t-\n", r"line 3: unknown label '-'"),
+    "after a blank line": (f"{HEADER}\n\n\r\nfine\tgood\n", r"dev\.tsv, line 4: unknown label"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content, message", DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_told_with_its_line(tmp_path, content, message):
+    write(tmp_path / "dev.tsv", content, end="")
+    with pytest.raises(ValueError, match=message):
+        data.load("sst2", tmp_path)
+
+
+def test_damage_in_a_second_text_and_in_the_encoding(tmp_path):
+    write(tmp_path / "dev.tsv", "index\tsentence1\tsentence2\tlabel", "0\ta\t\tentailment")
+    with pytest.raises(ValueError, match=r"dev\.tsv, line 2: column 'sentence2' is empty"):
+        data.load("rte", tmp_path)
+    write(tmp_path / "train.tsv", HEADER, "fine\t1", "café\t1", encoding="latin-1")
+    with pytest.raises(ValueError, match=r"train\.tsv, line 3: not UTF-8"):
+        data.load("sst2", tmp_path, split="train")
+
+
+def test_mnli_rows_without_an_agreed_label_are_left_out_and_counted(tmp_path, caplog):
+    rows = ["a\tb\t-", "c\td\tneutral", "e\tf\t-", "g\th\tentailment"]
+    write(tmp_path / "dev_matched.tsv", "sentence1\tsentence2\tgold_label", *rows)
+    frame = data.load("mnli", tmp_path)
+    assert data.texts(frame) == [("c", "d"), ("g", "h")] and list(frame.index) == [0, 1]
+    assert frame["label"].tolist() == ["neutral", "entailment"]
+    assert "left out 2 rows" in caplog.text
+
+
+def test_test_split_without_labels_names_those_with(tmp_path):
+    official(tmp_path)
+    write(tmp_path / "SST-2" / "test.tsv", "index\tsentence", "0\tfine")
+    with pytest.raises(ValueError, match=r"test\.tsv has no labels .* Splits with labels here: dev, train\."):
+        data.load("sst2", tmp_path, split="test")
+    write(tmp_path / "SST-2" / "test.tsv", HEADER, "fine\t-1", "dull\t-1")
+    with pytest.raises(ValueError, match=r"test\.tsv has no labels"):
+        data.load("sst2", tmp_path, split="test")
+
+
+def test_mrpc_test_is_the_first_release_where_there(tmp_path):
+    official(tmp_path)
+    write(tmp_path / "MRPC" / "test.tsv", "index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t1\t2\ta\tb")
+    with pytest.raises(ValueError, match="has no labels"):
+        data.load("mrpc", tmp_path, split="test")
+    file = tmp_path / "MRPC" / "msr_paraphrase_test.txt"
+    write(file, MRPC_HEADER, "1\t1\t2\ta\tb", end="\r\n", encoding="utf-8-sig")
+    assert data.load("mrpc", tmp_path, split="test")["label"].tolist() == ["equivalent"]
+
+
+def test_any_file_of_a_folder_can_be_asked_for(tmp_path):
+    write(tmp_path / "sst2" / "dev.tsv", HEADER, "fine\t1")
+    write(tmp_path / "sst2" / "train_sentences.tsv", HEADER, "dull\t0")
+    frame = data.load("sst2", tmp_path, split="train_sentences")
+    assert frame["first"].tolist() == ["dull"] and frame["split"].tolist() == ["train_sentences"]
+    with pytest.raises(FileNotFoundError, match=r"No split 'train' of sst2 in .*: dev, train_sentences\."):
+        data.load("sst2", tmp_path, split="train")
+
+
+@pytest.mark.parametrize("task", ["SST-2", "cola", "", None])
+def test_unknown_task_lists_the_known(task):
+    with pytest.raises(ValueError, match=r"no task .* Tasks: sst2, mnli, rte, mrpc\."):
+        data.load(task)
+
+
+@pytest.mark.parametrize("source", [None, "", " ", 3, ["bundled"]])
+def test_source_of_no_kind_is_refused(source):
+    with pytest.raises(ValueError, match='give "bundled", "hub", or the path'):
+        data.load("sst2", source)
+
+
+def test_folders_that_will_not_do(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'nowhere is not there\. source is "bundled", "hub", or a folder'):
+        data.load("sst2", tmp_path / "nowhere")
+    file = write(tmp_path / "mine.tsv", HEADER, "fine\t1")
+    with pytest.raises(FileNotFoundError, match=r"mine\.tsv is a file: .* read\(path, first=\.\.\.\)"):
+        data.load("sst2", file)
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=r"Looked for a folder sst2 or SST-2, .* There: nothing\."):
+        data.load("sst2", tmp_path)
+    (tmp_path / "CoLA").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"There: CoLA\."):
+        data.load("sst2", tmp_path)
+
+
+def test_another_tasks_folder_is_not_taken(tmp_path):
+    """Numbers as labels make MRPC's files look like RTE's."""
+    tidy(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"No files of rte in .*mrpc\. .*named for another task"):
+        data.load("rte", tmp_path / "mrpc")
+
+
+def test_relative_folder_from_here_then_from_the_project(tmp_path, monkeypatch):
+    tidy(tmp_path / "project" / "mine")
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setattr(data, "PROJECT", tmp_path / "project")
+    assert len(data.load("mnli", "mine")) == 3
+    write(Path("mine") / "mnli" / "dev.tsv", "premise\thypothesis\tlabel", "a\tb\t0")
+    assert len(data.load("mnli", "mine")) == 1
+
+
+@pytest.fixture
+def many(tmp_path) -> Path:
+    rows = [f"sentence number {i}\t{int(i % 4 == 0)}" for i in range(200)]
+    write(tmp_path / "dev.tsv", HEADER, *rows)
+    return tmp_path
+
+
+def test_sample_is_reproducible_stratified_ordered_and_nested(many):
+    whole = data.load("sst2", many)
+    for limit in (1, 2, 3, 7, 40, 199):
+        drawn = data.load("sst2", many, limit=limit, seed=5)
+        pd.testing.assert_frame_equal(drawn, data.load("sst2", many, limit=limit, seed=5))
+        assert len(drawn) == limit and list(drawn.index) == list(range(limit))
+        assert abs(drawn["label_id"].sum() - limit / 4) <= 1
+        places = [whole["first"].tolist().index(text) for text in drawn["first"]]
+        assert places == sorted(set(places))
+        assert set(drawn["first"]) <= set(data.load("sst2", many, limit=limit + 1, seed=5)["first"])
+    assert set(data.load("sst2", many, limit=40, seed=5)["first"]) != set(data.load("sst2", many, limit=40)["first"])
+    assert set(data.load("sst2", many, limit=40)["first"]) != set(whole["first"][:40])
+
+
+@pytest.mark.parametrize("limit", [None, 200, 10_000])
+def test_sample_of_everything_is_everything(many, limit):
+    pd.testing.assert_frame_equal(data.load("sst2", many, limit=limit, seed=3), data.load("sst2", many))
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.5, "10", True])
+def test_limit_must_be_a_number_of_rows(limit):
+    with pytest.raises(ValueError, match=f"limit is {limit!r}: give a whole number of at least 1"):
+        data.load("sst2", "no/such/folder", limit=limit)
+
+
+@pytest.mark.parametrize("seed", [-1, None, 0.5])
+def test_seed_must_be_a_whole_number(many, seed):
+    with pytest.raises(ValueError, match="seed is"):
+        data.load("sst2", many, limit=3, seed=seed)
+
+
+def test_read_a_file_of_your_own(tmp_path):
+    path = write(tmp_path / "reviews.tsv", "id\ttext\tanswer\tstars", "7\tfine\tso it is\tgood", "8\tdull\tnot so\tbad")
+    frame = data.read(path, first="text", label="stars")
+    assert tuple(frame.columns) == data.COLUMNS and data.texts(frame) == ["fine", "dull"]
+    assert frame["label"].tolist() == ["good", "bad"] and frame["label_id"].tolist() == [1, 0]
+    assert set(frame["split"]) == {"reviews"}
+    named = data.read(path, first="text", second="answer", label="stars", labels=["good", "bad"])
+    assert named["label_id"].tolist() == [0, 1] and data.texts(named) == [("fine", "so it is"), ("dull", "not so")]
+    assert data.read(path, first="text")["label_id"].tolist() == [-1, -1]
+    with pytest.raises(ValueError, match=r"no column for 'star'\. Columns found, .* 'id', 'text', 'answer', 'stars'"):
+        data.read(path, first="text", label="star")
+    with pytest.raises(ValueError, match=r"lines 2, 3: unknown label 'good'\. Labels: no or 0, yes or 1"):
+        data.read(path, first="text", label="stars", labels=["no", "yes"])
+    write(path, "text\tstars", "fine\tgood", "dull\t")
+    with pytest.raises(ValueError, match=r"line 3: unknown label ''"):
+        data.read(path, first="text", label="stars")
+    with pytest.raises(FileNotFoundError, match="no file .*missing.tsv"):
+        data.read(tmp_path / "missing.tsv", first="text")
+
+
+def test_read_names_that_are_numbers(tmp_path):
+    path = write(tmp_path / "stars.tsv", "text\tstars", "dull\t1", "fine\t5", "so so\t3")
+    assert data.read(path, first="text", label="stars")["label_id"].tolist() == [0, 2, 1]
+    swapped = data.read(write(path, "text\tstars", "a\t1", "b\t0"), first="text", label="stars", labels=["1", "0"])
+    assert swapped["label"].tolist() == ["1", "0"] and swapped["label_id"].tolist() == [0, 1]
+
+
+def test_texts_of_a_table_that_mixes_kinds_are_refused(tmp_path):
+    tidy(tmp_path)
+    both = pd.concat([data.load("sst2", tmp_path), data.load("rte", tmp_path)])
+    with pytest.raises(ValueError, match="2 of 4 rows have no second text"):
+        data.texts(both)
+    assert data.texts(both[:0]) == []
+
+
+def test_task_that_is_not_bundled_says_what_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "BUNDLED", tmp_path)
+    write(tmp_path / "sst2" / "dev.tsv", HEADER, "fine\t1")
+    assert len(data.load("sst2")) == 1
+    with pytest.raises(FileNotFoundError, match=r"No files of rte .* There: sst2\."):
+        data.load("rte")
+
+
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_bundled_sst2(split):
+    frame = data.load("sst2", split=split)
+    assert set(frame["label"]) == {"negative", "positive"}
+    assert frame["phenomenon"].ne("").any()
+    assert all(isinstance(text, str) for text in data.texts(frame))
+
+
+def test_docstring_examples_are_true():
+    failed, tried = doctest.testmod(data)
+    assert tried and not failed
+
+
+def test_import_is_light():
+    code = "import sys, helpers.data; sys.exit(bool({'torch', 'datasets', 'transformers'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT).returncode == 0
+
+
+# --- The hub, by a stand-in on this machine that speaks as much of its protocol as `datasets` asks for.
+
+REVISION = data.TASKS["sst2"].revision
+SST2, MNLI = ["negative", "positive"], ["entailment", "neutral", "contradiction"]
+RTE = ["not_entailment", "entailment"]  # not GLUE's order: the names, not the numbers, must decide
+HUB = {  # (configuration, split) -> columns, label names
+    ("sst2", "validation"): ({"sentence": ['a " loud film ', "warm"], "label": [0, 1]}, SST2),
+    ("sst2", "test"): ({"sentence": ["who knows"], "label": [-1]}, SST2),
+    ("mnli", "validation_matched"): ({"premise": ["a", "n/a"], "hypothesis": ["b", "c"], "label": [2, 0]}, MNLI),
+    ("mnli", "validation_mismatched"): ({"premise": ["d"], "hypothesis": ["e"], "label": [1]}, MNLI),
+    ("rte", "train"): ({"sentence1": ["f"], "sentence2": ["g"], "label": [0]}, RTE),
+    ("rte", "validation"): ({"sentence1": ["f", "f"], "sentence2": ["g", " "], "label": [0, 1]}, RTE),
+}  # fmt: skip
+
+
+def hub_files() -> dict[str, bytes]:
+    configs, infos, files = [], [], {}
+    for config in dict.fromkeys(config for config, _ in HUB):
+        paths = []
+        for (name, split), (columns, names) in HUB.items():
+            if name == config:
+                labels = names
+                buffer = io.BytesIO()
+                pq.write_table(pa.table(columns), buffer)
+                files[f"{config}/{split}-0.parquet"] = buffer.getvalue()
+                paths.append({"split": split, "path": f"{config}/{split}-*"})
+                texts = [{"name": column, "dtype": "string"} for column in columns if column != "label"]
+        label = {"name": "label", "dtype": {"class_label": {"names": {str(i): n for i, n in enumerate(labels)}}}}
+        configs.append({"config_name": config, "data_files": paths})
+        infos.append({"config_name": config, "features": [*texts, label]})
+    card = json.dumps({"configs": configs, "dataset_info": infos})  # JSON is YAML too
+    return files | {"README.md": f"---\n{card}\n---\n".encode()}
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    files = hub_files()
+
+    def do_GET(self):
+        path, _, _ = self.path.partition("?")
+        repository = f"datasets/{data.TASKS['sst2'].hub_id}"
+        name = path.removeprefix(f"/{repository}/resolve/{REVISION}/")
+        if name in self.files:
+            self.answer(self.files[name])
+        elif path.startswith(f"/api/{repository}/tree/{REVISION}"):
+            folder = path.removeprefix(f"/api/{repository}/tree/{REVISION}").strip("/")
+            self.answer(json.dumps(list(self.tree(folder))).encode())
+        elif path.startswith(f"/api/{repository}/revision/{REVISION}"):
+            self.answer(json.dumps({"id": data.TASKS["sst2"].hub_id, "sha": REVISION, "siblings": []}).encode())
+        else:
+            self.answer(b"", 404)
+
+    do_HEAD = do_GET  # noqa: N815 - the standard library's name
+
+    def tree(self, folder):
+        names = {Path(name).relative_to(folder).parts[0] for name in self.files if Path(name).is_relative_to(folder)}
+        for name in sorted(names):
+            path = f"{folder}/{name}".strip("/")
+            kind = "file" if path in self.files else "directory"
+            yield {"type": kind, "path": path, "size": len(self.files.get(path, b"")), "oid": "0" * 40}
+
+    def answer(self, body, status=200):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{hashlib.sha1(body).hexdigest()}"')
+        self.send_header("X-Repo-Commit", REVISION)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+LOAD_ALL = """
+import json, sys, time
+if "no waiting" in sys.argv:
+    time.sleep = lambda seconds: None  # the client tries five more times, longer each time
+from helpers import data
+answers = []
+for task, split in json.loads(sys.argv[1]):
+    try:
+        answers.append(data.load(task, "hub", split=split).to_dict("records"))
+    except Exception as error:
+        answers.append(f"{type(error).__name__}: {error}")
+sys.stdout.write(json.dumps(answers))
+"""
+
+
+def load_from_hub(home, wanted, *options, **environment):
+    """Run in a process of its own: the address of the hub is read when `datasets` is imported."""
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    mine |= {"HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-c", LOAD_ALL, json.dumps(wanted), *options]
+    done = subprocess.run(command, cwd=PROJECT, env=mine, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_hub(tmp_path):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        wanted = [("sst2", "dev"), ("mnli", "dev"), ("mnli", "dev_mismatched"), ("rte", "train"),
+                  ("sst2", "test"), ("rte", "dev"), ("sst2", "dev_mismatched"), ("mrpc", "dev")]  # fmt: skip
+        address = f"http://127.0.0.1:{server.server_port}"
+        sst2, mnli, mismatched, rte, *errors = load_from_hub(tmp_path, wanted, HF_ENDPOINT=address)
+        server.shutdown()
+    nothing = {"split": "dev", "phenomenon": "", "pair": ""}
+    assert sst2 == [
+        {"first": 'a " loud film', "second": "", "label": "negative", "label_id": 0, **nothing},
+        {"first": "warm", "second": "", "label": "positive", "label_id": 1, **nothing},
+    ]
+    assert [(row["first"], row["second"], row["label"], row["label_id"]) for row in mnli + mismatched + rte] == [
+        ("a", "b", "contradiction", 2), ("n/a", "c", "entailment", 0),
+        ("d", "e", "neutral", 1),
+        ("f", "g", "not_entailment", 1),
+    ]  # fmt: skip
+    unlabelled, blank, split, absent = errors
+    assert "nyu-mll/glue sst2 test has no labels" in unlabelled and "Splits with labels here: train, dev." in unlabelled
+    assert "nyu-mll/glue rte validation, row 1: column 'sentence2' is empty" in blank
+    assert split == "ValueError: The hub has no split 'dev_mismatched' of sst2. Splits: train, dev, test."
+    assert absent.startswith("ConnectionError: mrpc could not be had from the hub")
+    # what was loaded once is there without a network
+    again, never = load_from_hub(tmp_path, [("sst2", "dev"), ("mrpc", "train")], HF_HUB_OFFLINE="1")
+    assert again == sst2 and never.startswith("ConnectionError: mrpc could not be had")
+
+
+@pytest.mark.parametrize("environment", [{"HF_ENDPOINT": "http://127.0.0.1:9"}, {"HF_HUB_OFFLINE": "1"}])
+def test_hub_out_of_reach_names_the_choices(tmp_path, environment):
+    (message,) = load_from_hub(tmp_path, [("sst2", "dev")], "no waiting", **environment)
+    assert message.startswith("ConnectionError: sst2 could not be had from the hub (nyu-mll/glue; ")
+    assert 'source="bundled" (which has sst2' in message and "folder of your GLUE files" in message
+    assert "\n" not in message
+
+
+# --- What is in data/
+
+FOLDERS = ("corpora", "adapters")
+
+
+def held(folder: str) -> list[Path]:
+    return [path for path in (PROJECT / "data" / folder).rglob("*") if path.is_file() and path.name[0] != "."]
+
+
+def test_hashes_of_the_data_are_those_on_record():
+    lines = (PROJECT / "data" / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    recorded = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    actual = {
+        path.relative_to(PROJECT / "data").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in FOLDERS
+        for path in held(folder)
+    }
+    assert actual == recorded, "after a wanted change, write data/SHA256SUMS anew: data/README.md has the command"
+
+
+def test_readme_tells_source_licence_and_size_of_everything():
+    readme = (PROJECT / "data" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `((?:corpora|adapters)/[^`]+)` \|(.+)\|$", readme, re.M)
+    told = {name: [cell.strip() for cell in cells.split("|")] for name, cells in rows}
+    there = {"/".join(path.relative_to(PROJECT / "data").parts[:2]) for folder in FOLDERS for path in held(folder)}
+    assert there == set(told)
+    assert all(len(cells) == 4 and all(cells) for cells in told.values())
+    for name in [name for name in told if name.startswith("corpora/")]:
+        train, dev = (len(data.load(Path(name).name, split=split)) for split in ("train", "dev"))
+        assert f"{train} train, {dev} dev" in told[name][0]
+
+
+# --- Real data, where this machine has them: ATTATTR_GLUE=path/to/glue
+
+if "ATTATTR_GLUE" in os.environ:
+    # GLUE's sizes; for MNLI also those of a smaller selection. GLUE keeps the labels of SST-2's and MRPC's test sets.
+    SIZES = {
+        ("sst2", "train"): {67349}, ("sst2", "dev"): {872}, ("sst2", "test"): {1821, None},
+        ("sst2", "train_sentences"): {6920, None},
+        ("rte", "train"): {2490}, ("rte", "dev"): {277},
+        ("mrpc", "train"): {3668}, ("mrpc", "dev"): {408}, ("mrpc", "test"): {1725, None},
+        ("mnli", "train"): {392702, 12010}, ("mnli", "dev"): {9815}, ("mnli", "dev_mismatched"): {9832, 3912},
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("task, split", SIZES)
+    def test_real_glue(task, split):
+        try:
+            frame = data.load(task, os.environ["ATTATTR_GLUE"], split=split)
+        except (ValueError, FileNotFoundError) as error:
+            assert None in SIZES[task, split] and re.search("has no labels|No split", str(error)), error
+            return
+        assert len(frame) in SIZES[task, split]
+        assert set(frame["label"]) == set(data.TASKS[task].labels)
+        assert frame["second"].ne("").all() == (data.TASKS[task].kind == "pair")

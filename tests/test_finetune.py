@@ -1,0 +1,305 @@
+"""Training an adapter: that it learns, is repeated exactly, goes on exactly, and is written as promised."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import save_tiny
+
+from helpers import _card, finetune, models, registry, trainer
+
+LABELS = ("negative", "positive")
+SETTINGS = finetune.Settings(rank=4, rate=1e-2, epochs=3, batch_size=8, seed=5, evaluate_every=4)
+WORDS = (("bad", "dull", "hate"), ("good", "wonderful", "love"))
+
+
+def frame(rows=48, seed=0):
+    """Short texts of words that give the class away."""
+    rng = np.random.default_rng(seed)
+    first = [" ".join(rng.choice(WORDS[i % 2], rng.integers(2, 7))) for i in range(rows)]
+    return pd.DataFrame({"first": first, "second": "", "label": [LABELS[i % 2] for i in range(rows)]})
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return save_tiny(tmp_path_factory.mktemp("base"), labels=LABELS, initializer_range=0.1)
+
+
+def run(base, folder, **options):
+    """A short training under a folder of its own."""
+    given = {"settings": SETTINGS, "progress": False, "device": "cpu", "checkpoint_every": 3} | options
+    return finetune.finetune(
+        frame(), frame(20, seed=1), folder / "adapter", labels=LABELS, base=base,
+        checkpoint=folder / "state.safetensors", **given,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(base, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, run(base, folder, test=frame(16, seed=2))
+
+
+class Stop(Exception):
+    """What a power cut is to a training."""
+
+
+def stop_after(monkeypatch, steps):
+    """Let a training take so many steps and no more."""
+    plain, left = trainer.Trainer.train_step, [steps]
+
+    def step(self, rows):
+        if not left[0]:
+            raise Stop
+        left[0] -= 1
+        return plain(self, rows)
+
+    monkeypatch.setattr(trainer.Trainer, "train_step", step)
+    return lambda: monkeypatch.setattr(trainer.Trainer, "train_step", plain)
+
+
+def weights(folder):
+    return load_file(folder / "state.safetensors"), (folder / "adapter" / registry.ADAPTER_WEIGHTS).read_bytes()
+
+
+def assert_same(one, other):
+    assert one[0].keys() == other[0].keys()
+    assert all(torch.equal(one[0][name], other[0][name]) for name in one[0])
+    assert one[1] == other[1]
+
+
+def test_it_learns_and_what_it_reports_is_what_the_written_file_does(finished):
+    folder, report = finished
+    assert report["dev"]["accuracy"] > 0.9 and report["test"]["accuracy"] > 0.9
+    classifier = models.load(folder / "adapter", device="cpu")
+    assert classifier.labels == LABELS
+    test = frame(16, seed=2)
+    right = classifier.predict(test["first"].tolist()).argmax(1) == [LABELS.index(label) for label in test["label"]]
+    assert right.mean() == report["test"]["accuracy"]
+    assert report["best_step"] == max(report["history"], key=lambda h: (h["accuracy"], -h["loss"]))["step"]
+    assert [h["step"] for h in report["history"]] == [4, 8, 12, 16, 18]
+
+
+def test_only_adapter_and_classifier_are_trained(base):
+    model, _ = models.load_base(base, LABELS)
+    peft = trainer.attach(model, SETTINGS)
+    trained = {name for name, p in peft.named_parameters() if p.requires_grad}
+    assert trained and all("lora_" in name or "classifier" in name for name in trained)
+    for part in ("query", "key", "value", "attention.output.dense", "intermediate.dense", "pooler.dense"):
+        assert any(f".{part}.lora_A" in name for name in trained), part
+
+
+def test_what_is_written(finished):
+    folder, report = finished
+    written = folder / "adapter"
+    assert {p.name for p in written.iterdir()} == {
+        "adapter_config.json", "adapter_model.safetensors", "training.json", "README.md",
+    }  # fmt: skip
+    assert json.loads((written / "training.json").read_text()) == report
+    state = load_file(written / registry.ADAPTER_WEIGHTS)
+    assert {t.dtype for t in state.values()} == {torch.float16}
+    assert any(name.endswith("classifier.weight") for name in state)
+    assert report["adapter_sha256"] == registry.file_sha256(written / registry.ADAPTER_WEIGHTS)
+    card = (written / "README.md").read_text()
+    assert f"{report['test']['accuracy']:.2%}" in card and report["adapter_sha256"] in card
+    assert not list(folder.rglob("*.part"))
+
+
+def test_minilm_is_named_by_its_hub_id():
+    assert finetune._public_id("minilm") == registry.BASE.hub_id
+    assert finetune._public_id("org/other") == "org/other"
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_others(base, finished, tmp_path):
+    run(base, tmp_path / "same")
+    assert_same(weights(tmp_path / "same"), weights(finished[0]))
+    run(base, tmp_path / "other", settings=finetune.Settings(**{**vars(SETTINGS), "seed": 6}))
+    assert weights(tmp_path / "other")[1] != weights(finished[0])[1]
+
+
+@pytest.mark.parametrize("steps", [2, 3, 7, 17])
+def test_a_stopped_run_goes_on_to_the_same_weights(base, finished, tmp_path, monkeypatch, steps):
+    let_go = stop_after(monkeypatch, steps)
+    with pytest.raises(Stop):
+        run(base, tmp_path)
+    let_go()
+    torch.manual_seed(99)  # what happens in between must not matter
+    report = run(base, tmp_path)
+    assert_same(weights(tmp_path), weights(finished[0]))
+    assert report["history"] == finished[1]["history"]
+
+
+def test_going_on_takes_up_the_checkpoint_instead_of_starting_anew(base, tmp_path, monkeypatch):
+    let_go = stop_after(monkeypatch, 7)
+    with pytest.raises(Stop):
+        run(base, tmp_path)
+    let_go()
+    stop_after(monkeypatch, 12)  # 18 steps in all, of which a checkpoint holds 6
+    assert run(base, tmp_path)["steps"] == 18
+
+
+def test_a_finished_run_called_again_writes_the_same_again(base, finished, tmp_path, monkeypatch):
+    run(base, tmp_path)
+    (tmp_path / "adapter" / registry.ADAPTER_WEIGHTS).unlink()
+    stop_after(monkeypatch, 0)
+    run(base, tmp_path)
+    assert_same(weights(tmp_path), weights(finished[0]))
+
+
+@pytest.mark.parametrize("change", ["settings", "examples", "base"])
+def test_the_checkpoint_of_another_run_is_refused(base, finished, tmp_path, change):
+    state = finished[0] / "state.safetensors"
+    settings = finetune.Settings(**{**vars(SETTINGS), "rate": 1e-3}) if change == "settings" else SETTINGS
+    train = frame(seed=9) if change == "examples" else frame()
+    other = save_tiny(tmp_path / "other", labels=LABELS, seed=3) if change == "base" else base
+    with pytest.raises(ValueError, match="checkpoint of another run"):
+        finetune.finetune(
+            train, frame(20, seed=1), tmp_path / "out", labels=LABELS, base=other, settings=settings, checkpoint=state
+        )
+
+
+def test_a_checkpoint_cut_short_is_left_aside(base, finished, tmp_path, caplog):
+    whole = (finished[0] / "state.safetensors").read_bytes()
+    (tmp_path / "state.safetensors").write_bytes(whole[: len(whole) // 2])
+    run(base, tmp_path)
+    assert "training starts anew" in caplog.text
+    assert_same(weights(tmp_path), weights(finished[0]))
+
+
+def test_a_checkpoint_is_replaced_whole_or_not_at_all(base, tmp_path, monkeypatch):
+    run(base, tmp_path)
+    before = (tmp_path / "state.safetensors").read_bytes()
+
+    def cut(tensors, path, metadata=None):
+        Path(path).write_bytes(b"half of it")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(trainer, "save_file", cut)
+    with pytest.raises(OSError, match="no space"):
+        run(base, tmp_path)
+    assert (tmp_path / "state.safetensors").read_bytes() == before
+
+
+def test_an_adapter_is_trained_further_from_where_it_stands(base, finished, tmp_path):
+    start = finished[0] / "adapter"
+    settings = finetune.Settings(**{**vars(SETTINGS), "rate": 1e-12})
+    finetune.finetune(
+        frame(), frame(), tmp_path / "out", labels=LABELS, base=start, settings=settings, progress=False, device="cpu",
+        checkpoint=tmp_path / "state",
+    )  # fmt: skip
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(base)
+    before, after = load_file(start / registry.ADAPTER_WEIGHTS), load_file(tmp_path / "out" / registry.ADAPTER_WEIGHTS)
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_pairs_and_bfloat16(base, tmp_path):
+    pairs = frame().assign(second="we love it")
+    settings = finetune.Settings(**{**vars(SETTINGS), "precision": "bfloat16", "epochs": 1, "evaluate_every": 0})
+    report = finetune.finetune(
+        pairs, pairs, tmp_path / "out", labels=LABELS, base=base, settings=settings, progress=False, device="cpu",
+        checkpoint=tmp_path / "state",
+    )  # fmt: skip
+    assert len(report["history"]) == 1 and np.isfinite(report["history"][0]["loss"])
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda f: f.drop(columns="label"), r"lack \['label'\]"),
+        (lambda f: f.head(0), r"lack rows"),
+        (lambda f: f.assign(label="neutral"), r"labels \['neutral'\]; the model has \['negative', 'positive'\]"),
+    ],
+)
+@pytest.mark.parametrize("which", ["train", "dev", "test"])
+def test_examples_that_do_not_fit_are_refused_before_any_work(base, tmp_path, monkeypatch, which, change, match):
+    monkeypatch.setattr(models, "load_base", lambda *a: pytest.fail("work was begun"))
+    frames = {"train": frame(), "dev": frame(), "test": frame()}
+    frames[which] = change(frames[which])
+    with pytest.raises(ValueError, match=match):
+        finetune.finetune(
+            frames["train"], frames["dev"], tmp_path, labels=LABELS, base=base, test=frames["test"], settings=SETTINGS
+        )
+
+
+@pytest.mark.parametrize(
+    "change", [{"rank": 0}, {"epochs": 0}, {"batch_size": -1}, {"rate": 0.0}, {"precision": "float16"}, {"epochs": 1.5}]
+)
+def test_settings_that_cannot_be_meant_are_refused(change):
+    with pytest.raises(ValueError, match=f"{next(iter(change))} is"):
+        finetune.Settings(**change)
+
+
+def test_a_loss_that_is_no_number_stops_the_training(base, tmp_path):
+    settings = finetune.Settings(**{**vars(SETTINGS), "rate": 1e36, "clip": 1e36})
+    with pytest.raises(FloatingPointError, match="lower the rate"):
+        run(base, tmp_path, settings=settings)
+
+
+def test_batches_hold_every_row_once_and_similar_lengths_together():
+    lengths = np.random.default_rng(0).integers(1, 60, 1003)
+    one = trainer.batches(lengths, 8, seed=1, epoch=0)
+    assert sorted(np.concatenate(one).tolist()) == list(range(1003))
+    assert max(map(len, one)) == 8 and len(one) == 126
+    spread = np.mean([np.ptp(lengths[rows]) for rows in one])
+    assert spread < 8  # of 59 at random
+    again, later = trainer.batches(lengths, 8, seed=1, epoch=0), trainer.batches(lengths, 8, seed=1, epoch=1)
+    assert all(np.array_equal(a, b) for a, b in zip(one, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(one, later, strict=True))
+
+
+def test_the_rate_rises_then_falls_to_nothing(base):
+    model, tokenizer = models.load_base(base, LABELS)
+    settings = finetune.Settings(**{**vars(SETTINGS), "warmup": 0.25})
+    training = trainer.Trainer(
+        trainer.attach(model, settings), tokenizer, frame(), frame(), LABELS, settings, out=Path("unused"), base_id="x"
+    )
+    rates = []
+    for step in range(training.total):
+        training.step = step
+        rates.append(training.rate())
+    assert len(rates) == 18 and np.isclose(max(rates), rates[3]) and np.isclose(max(rates), settings.rate)
+    assert np.all(np.diff(rates[:4]) > 0) and np.all(np.diff(rates[4:]) < 0)
+    assert 0 < rates[-1] < settings.rate / 10
+
+
+def test_measures_against_numbers_worked_by_hand():
+    probabilities = np.array([[0.95, 0.05], [0.95, 0.05], [0.35, 0.65], [0.65, 0.35]])
+    found = _card.measures(np.log(probabilities), np.array([0, 1, 1, 0]))
+    assert found["accuracy"] == 0.75 and found["confusion"] == [[2, 0], [1, 1]]
+    assert np.isclose(found["loss"], -np.mean(np.log([0.95, 0.05, 0.65, 0.65])))
+    # confidence 0.95 twice, half of them right; confidence 0.65 twice, both right
+    assert np.isclose(found["calibration_error"], (2 * abs(0.5 - 0.95) + 2 * abs(1 - 0.65)) / 4)
+
+
+def test_the_command_line_trains_and_its_card_names_the_command_but_no_folder(base, tmp_path):
+    given = tmp_path / "sst2"
+    given.mkdir()
+    for split, seed in (("train", 0), ("dev", 1), ("test", 2)):
+        rows = frame(24, seed=seed)
+        lines = [f"{text}\t{LABELS.index(label)}" for text, label in zip(rows["first"], rows["label"], strict=True)]
+        (given / f"{split}.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    report = finetune.main(
+        f"--task sst2 --data {given} --out {tmp_path / 'mine'} --base {base} --rank 2 --epochs 1 --batch-size 8 --test "
+        f"--checkpoint {tmp_path / 'state'}".split()
+    )
+    assert report["test"]["examples"] == 24 and report["labels"] == list(LABELS)
+    assert report["command"].startswith("python -m helpers.finetune --task sst2 --data FOLDER --out mine")
+    assert "--rank 2 --epochs 1 --batch-size 8" in report["command"] and report["command"].endswith("--test")
+    assert str(given) not in (tmp_path / "mine" / "README.md").read_text()
+
+
+def test_a_command_that_cannot_be_carried_out_is_one_line_and_a_status(tmp_path, monkeypatch):
+    command = f"finetune --task sst2 --data {tmp_path / 'none'} --out {tmp_path / 'out'}"
+    monkeypatch.setattr(sys, "argv", command.split())
+    monkeypatch.delitem(sys.modules, "helpers.finetune")
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("helpers.finetune", run_name="__main__")
+    assert str(stop.value).startswith("error: ") and "\n" not in str(stop.value)  # text: printed, with status 1
+    assert not (tmp_path / "out").exists()

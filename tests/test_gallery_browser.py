@@ -1,0 +1,111 @@
+"""The gallery as a browser without a network shows it: figures drawn, formulas laid out, nothing wider than a phone.
+
+``ATTATTR_GALLERY`` names a gallery that was built before; without it a small one is made up here.
+With ``ATTATTR_NEED_BROWSER`` set, a missing browser is a failure.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import nbformat
+import plotly.graph_objects as go
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from helpers.gallery import Entry, build_gallery
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+if not BROWSER and os.environ.get("ATTATTR_NEED_BROWSER"):
+    pytest.fail("ATTATTR_NEED_BROWSER is set, and there is no chromium", pytrace=False)
+pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium on this machine (Debian: apt install chromium)")
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
+    *("--allow-file-access-from-files", "--enable-logging=stderr", "--v=0", "--window-size=1200,900"),
+    "--timeout=20000",
+]
+PHONE = 390
+# Each page is opened in a frame as wide as a phone; what it holds is written down once everything is drawn.
+PROBE = """<!DOCTYPE html><body><script>
+const pages = %s;
+for (const name of pages) {
+  const frame = document.createElement("iframe");
+  frame.style = "width: %dpx; height: 900px; border: 0";
+  frame.src = name;
+  frame.onload = () => setTimeout(() => {
+    const page = frame.contentDocument, all = (css) => page.querySelectorAll(css).length;
+    const line = document.createElement("pre");
+    const shapes = [...page.querySelectorAll(".plotly-graph-div")].filter((f) => f.querySelector(".main-svg"));
+    line.textContent = ["PAGE", name, all(".plotly-graph-div"), shapes.length, all("math"),
+      [...page.querySelectorAll("math")].filter((m) => m.getBoundingClientRect().width > 1).length,
+      all("code.tex"), page.documentElement.scrollWidth, getComputedStyle(page.querySelector("nav")).display].join("|");
+    document.body.append(line);
+  }, 1500);
+  document.body.append(frame);
+}
+</script></body>"""
+
+
+def figure(title):
+    data = go.Figure(go.Heatmap(z=[[1, 2], [3, 4]]), layout={"title": {"text": title}}).to_plotly_json()
+    return new_code_cell("fig", outputs=[new_output("display_data", data={"application/vnd.plotly.v1+json": data})])
+
+
+def made_up(folder: Path) -> Path:
+    text = (
+        "# Formulas\n\n$$A_h \\odot \\int_0^1 \\frac{\\partial F}{\\partial A_h} d\\alpha$$\n\nand $x$; " + "wide" * 60
+    )
+    wide = new_code_cell("x = " + "1 + " * 200 + "1")
+    executed = folder / "00_made_up.ipynb"
+    nbformat.write(new_notebook(cells=[new_markdown_cell(text), figure("first"), figure("second"), wide]), executed)
+    results = {"a quantity": {"value": 0.5, "published": None, "unit": "share", "note": "a long note " * 20}}
+    return build_gallery(
+        folder / "gallery", [Entry("00_made_up", "Made up", executed=executed, results=results)]
+    ).parent
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """Name -> (figures, figures drawn, formulas, formulas laid out, formulas left as source, width, nav's display)."""
+    folder = tmp_path_factory.mktemp("a gallery")
+    given = os.environ.get("ATTATTR_GALLERY")
+    gallery = folder / "given" if given else made_up(folder)
+    if given:
+        shutil.copytree(given, gallery)
+    names = sorted(path.name for path in gallery.glob("*.html"))
+    (gallery / "probe.html").write_text(PROBE % (names, PHONE), encoding="utf-8")
+    network = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}"]
+    url = (gallery / "probe.html").as_uri()
+    done = subprocess.run([BROWSER, *FLAGS, *network, "--dump-dom", url], capture_output=True, text=True, timeout=120)
+    pages = {}
+    for line in re.findall(r"PAGE\|([^<]+)", done.stdout):
+        name, *counts, display = line.split("|")
+        pages[name] = (*map(int, counts), display)
+    assert sorted(pages) == names, done.stderr[-2000:]
+    return pages, done.stderr
+
+
+def test_every_figure_is_drawn(opened):
+    pages, _ = opened
+    assert sum(counts[0] for counts in pages.values()) > 0
+    assert {name: counts[1] for name, counts in pages.items()} == {name: counts[0] for name, counts in pages.items()}
+
+
+def test_every_formula_is_laid_out(opened):
+    pages, _ = opened
+    assert sum(counts[2] for counts in pages.values()) > 0
+    for name, (_, _, formulas, laid_out, left, *_) in pages.items():
+        assert (name, laid_out, left) == (name, formulas, 0)
+
+
+def test_no_page_is_wider_than_a_phone_and_the_styles_are_there(opened):
+    for name, (*_, width, display) in opened[0].items():
+        assert width <= PHONE and display == "flex", name
+
+
+def test_nothing_was_asked_of_another_host_and_no_script_failed(opened):
+    complaints = [line for line in opened[1].splitlines() if "CONSOLE" in line]
+    assert not complaints
