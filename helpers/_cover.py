@@ -96,7 +96,7 @@ def _map(axes: Axes, bar: Axes, values: np.ndarray, names: list[str], size: floa
 
 
 def _legend(write, y: float, a, links: list[Link]) -> None:
-    x = EDGE
+    x = float(EDGE)
     for sign, verb, color in ((1, "above: raises", show.RAISES), (-1, "below: lowers", show.LOWERS)):
         if any(link.score * sign > 0 for link in links):
             text = f"{verb} {show.function(a)}"

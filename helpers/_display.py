@@ -83,7 +83,7 @@ def unit(a) -> str:
 
 def function(a) -> str:
     """Return the output explained, in words."""
-    return "the raw output" if a.output == "raw" else f"the {a.output} of “{cut(a.labels[a.target], 30)}”"
+    return "the raw output" if a.output == "raw" else f"the {a.output} of “{cut(a.labels[a.target], 20)}”"
 
 
 def explained(a) -> str:
@@ -93,7 +93,7 @@ def explained(a) -> str:
         return what
     if a.output != "probability":
         what += f" (probability {a.probability:.3g})"
-    predicted = cut(a.labels[a.predicted], 30)
+    predicted = cut(a.labels[a.predicted], 20)
     return what + (", the prediction" if a.target == a.predicted else f"; predicted is “{predicted}”")
 
 
@@ -138,8 +138,8 @@ def largest(values: np.ndarray) -> float:
 
 def layout(a, heading: str, *notes: str, height: float, **options) -> go.Layout:
     """Return the look that all plotly figures share, with the heading and below it what is explained."""
-    below = " · ".join(filter(None, (explained(a), *notes)))
-    title = f"<b>{literal(heading)}</b><br><span style='font-size:12.5px;color:{FAINT}'>{literal(below)}</span>"
+    below = "<br>".join(literal(line) for line in (explained(a), *notes) if line)
+    title = f"<b>{literal(heading)}</b><br><span style='font-size:12.5px;color:{FAINT}'>{below}</span>"
     return go.Layout(
         title=dict(
             text=title, font=dict(size=16), x=0, xref="container", pad=dict(l=16), y=1 - 14 / height, yanchor="top"

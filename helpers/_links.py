@@ -116,7 +116,7 @@ def _ends(links: list[Link], line: Line) -> dict[tuple[int, str], float]:
     for n, link in enumerate(links):
         for end, here, there in (("query", link.query, link.key), ("key", link.key, link.query)):
             if here == there:
-                order = (1, n) if end == "key" else (2, -n)
+                order = (1, 0, n) if end == "key" else (2, 0, -n)
             else:
                 order = (0, here - there, -n) if there < here else (3, here - there, n)
             at.setdefault((link.score > 0, here), []).append((order, n, end))

@@ -91,7 +91,7 @@ def attribute(
     plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
     targets = _targets(target, len(batch), model)
     encoded = encode(model, tokenizer, batch, max_length=max_length)
-    results: list[Attribution | None] = [None] * len(batch)
+    results: dict[int, Attribution] = {}
     with tqdm(total=len(batch), disable=not progress, desc="attribution", unit="text") as bar:
         for group in _groups([len(tokens) for tokens in encoded.tokens], plan):
             width = max(len(encoded.tokens[i]) for i in group)
@@ -101,8 +101,9 @@ def attribute(
             for row, i in enumerate(group):
                 results[i] = _result(raw, row, model, batch[i], encoded.tokens[i], encoded.words[i], plan)
             bar.update(len(group))
-    _warn_unconverged(results, plan)
-    return results[0] if is_text(texts) else results
+    ordered = [results[i] for i in range(len(batch))]
+    _warn_unconverged(ordered, plan)
+    return ordered[0] if is_text(texts) else ordered
 
 
 def _targets(target, count: int, model: PreTrainedModel) -> list[int] | None:

@@ -37,6 +37,11 @@ class Blocks:
     session: Touch
     calls: list[_Call] = field(default_factory=list)
 
+    @property
+    def states(self) -> list[Tensor]:
+        """The hidden states that each block gave out."""
+        return [state for call in self.calls if (state := _hidden(call.output)) is not None]
+
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Note the blocks of the forward pass that runs inside."""
@@ -59,7 +64,10 @@ class Blocks:
                 hook.remove()
         layers = {call.before: call for call in seen if call.after == call.before + 1}  # the outermost ends last
         chain = [layers[layer] for layer in sorted(layers)]
-        joined = all(_hidden(one.output) is two.given for one, two in zip(chain, chain[1:], strict=False))
+        joined = all(
+            two.given is not None and _hidden(one.output) is two.given
+            for one, two in zip(chain, chain[1:], strict=False)
+        )
         self.calls = chain if joined and len(chain) == self.session.calls else []
 
     @property
@@ -86,7 +94,7 @@ class Blocks:
                     return run(*args, **kwargs)
                 count_call(module)
                 output = self.calls[number].output
-                hidden = _hidden(output)[rows] if number == layer - 1 else _tensor(args, kwargs)
+                hidden = self.states[number][rows] if number == layer - 1 else _tensor(args, kwargs)
                 return hidden if isinstance(output, Tensor) else (hidden, *output[1:])
 
             return forward

@@ -57,7 +57,7 @@ def check_texts(texts: Text | Iterable[Text]) -> list[Text]:
         ValueError: a text is blank, is no string or pair, or single texts and pairs are mixed; the
             message gives the position in the batch.
     """
-    batch = [texts] if is_text(texts) else list(texts)
+    batch = [texts] if isinstance(texts, str | tuple) else list(texts)
     if not batch:
         raise ValueError("No text was given: pass a string, a (first, second) tuple, or a list of either.")
     for position, text in enumerate(batch):

@@ -63,7 +63,7 @@ def completeness(a) -> go.Figure:
         layout=show.layout(
             a,
             f"Completeness: the sum of a layer's scores against {difference}",
-            width=max(640, 120 + 60 * len(names)),
+            width=max(640, 120 + 36 * len(names)),
             height=470,
             margin=dict(l=90, r=24, t=112, b=50),
             bargap=0.35,
@@ -110,10 +110,16 @@ def concentration(values: Mapping[str, Sequence[np.ndarray]], *, mark: float = 0
         values: name -> one array per example, of any shape (its |values| are ranked), for instance
             {"attention": [a.attention for a in many], "attribution": [a.scores for a in many]}.
         mark: the share of links at which the figure states the numbers.
+
+    Raises:
+        ValueError: there is nothing to draw, or an example whose values are all 0.
     """
+    if not values or not all(len(arrays) for arrays in values.values()):
+        raise ValueError("There is nothing to draw: give every name at least one example's array.")
     fractions = np.unique(np.append(np.logspace(-4, 0, 121), mark))
-    colors = dict(zip(values, sns.color_palette("colorblind", len(values)).as_hex(), strict=True))
-    colors |= {"attention": show.ATTENTION[-3], "attribution": show.RAISES}
+    others = iter(sns.color_palette(["#cc79a7", "#7f7f7f", "#0072b2"], len(values)).as_hex())
+    named = {"attention": show.ATTENTION[-3], "attribution": show.RAISES}
+    colors = {name: named.get(name) or next(others) for name in values}
     with plt.rc_context(show.PAPER):
         figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
         axes.plot(fractions, fractions, color=show.FAINT, lw=1, ls=":")
@@ -177,9 +183,8 @@ def convergence(errors: pd.DataFrame, *, tolerance: float = 0.01) -> Figure:
         axes.axhline(tolerance, color=show.FAINT, lw=1, ls=":")
         axes.annotate(
             f"{100 * tolerance:.3g} %",
-            (1, tolerance),
+            (0.01, tolerance),
             xycoords=("axes fraction", "data"),
-            ha="right",
             va="bottom",
             color=show.FAINT,
         )

@@ -194,7 +194,8 @@ class Trainer:
             raw = models.predict_logits(
                 self.model, self.tokenizer, self.dev_texts, batch_size=64, max_length=self.settings.max_length
             )
-        now = {"step": self.step} | {k: measures(raw, self.dev_gold)[k] for k in ("accuracy", "loss")}
+        found = measures(raw, self.dev_gold)
+        now = {"step": self.step, "accuracy": found["accuracy"], "loss": found["loss"]}
         earlier = max(((h["accuracy"], -h["loss"]) for h in self.history), default=(-1.0, 0.0))
         self.history.append(now)
         logger.info("step %d of %d: dev accuracy %.4f", self.step, self.total, now["accuracy"])

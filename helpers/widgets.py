@@ -12,6 +12,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import ipywidgets
 import numpy as np
@@ -54,7 +55,7 @@ def explorer(attributions, *, k: int = 8) -> Explorer | go.Figure:
     return static(plots.sentence_links(many[0], k=k)) if headless() else Explorer(many, k)
 
 
-def sentence_box(explain: Callable[[Text], object], *, start_text: Text, k: int = 8) -> SentenceBox | go.Figure:
+def sentence_box(explain: Callable[[Text], Any], *, start_text: Text, k: int = 8) -> SentenceBox | go.Figure:
     """Return a text field whose sentence is explained at the press of a button or of Enter.
 
     Args:
@@ -93,8 +94,8 @@ class Explorer(ipywidgets.VBox):
         controls = ipywidgets.HBox(
             [self.example, self.view, self.layer, self.head], layout=ipywidgets.Layout(flex_flow="row wrap")
         )
-        self._place = ipywidgets.VBox(layout=ipywidgets.Layout(overflow="auto"))
-        super().__init__([controls, self.message, self._place])
+        self._place = _scrolled()
+        super().__init__([controls, self.message, self._place], layout=ipywidgets.Layout(max_width="100%"))
         for control in (self.example, self.view, self.layer, self.head):
             control.observe(self._changed, "value")
         self._draw()
@@ -137,20 +138,25 @@ class Explorer(ipywidgets.VBox):
 class SentenceBox(ipywidgets.VBox):
     """The widget that :func:`sentence_box` returns: ``fields``, ``button``, ``message`` and ``figures``."""
 
-    def __init__(self, explain: Callable[[Text], object], start_text: Text, k: int):
+    def __init__(self, explain: Callable[[Text], Any], start_text: Text, k: int):
         self._explain, self._k = explain, k
-        self.attribution = None
+        self.attribution: Any = None
         texts = start_text if isinstance(start_text, tuple) else (start_text,)
         names = ("First text", "Second text") if len(texts) == 2 else ("Sentence",)
         self.fields = [_field(name, text) for name, text in zip(names, texts, strict=True)]
         self.button = ipywidgets.Button(description="Explain", button_style="primary", tooltip="Explain this text")
         self.message = _message()
-        self._place = ipywidgets.VBox(layout=ipywidgets.Layout(overflow="auto"))
-        super().__init__([*self.fields, self.button, self.message, self._place])
+        self._place = _scrolled()
+        parts = [*self.fields, self.button, self.message, self._place]
+        super().__init__(parts, layout=ipywidgets.Layout(max_width="100%"))
         self.button.on_click(lambda _: self.run())
         for field in self.fields:
-            field.on_msg(lambda _, content, __: content.get("event") == "submit" and self.run())
+            field.on_msg(self._entered)
         self.run()
+
+    def _entered(self, _, content, buffers) -> None:
+        if content.get("event") == "submit":
+            self.run()
 
     @property
     def figures(self) -> tuple[go.FigureWidget, ...]:
@@ -221,7 +227,7 @@ def _put(place: ipywidgets.VBox, *figures: go.Figure) -> None:
     for widget, figure in zip(place.children, figures, strict=True):
         gone = set(widget.layout.to_plotly_json()) - set(figure.layout.to_plotly_json())
         widget.data = ()  # views differ in their traces and axes: nothing of the old one stays
-        widget.layout.update(dict.fromkeys(gone))
+        widget.plotly_relayout(dict.fromkeys(gone))
         widget.layout = figure.layout
         widget.add_traces(_without_nan(figure).data)
 
@@ -257,6 +263,11 @@ def _dropdown(name: str, options, *, width: str = "16rem") -> ipywidgets.Dropdow
 def _field(name: str, text: str) -> ipywidgets.Text:
     layout = ipywidgets.Layout(width="100%", max_width="60rem")
     return ipywidgets.Text(description=name, value=text, layout=layout, style={"description_width": "initial"})
+
+
+def _scrolled() -> ipywidgets.VBox:
+    """Return the place for figures: one wider than the page scrolls, and leaves the controls where they are."""
+    return ipywidgets.VBox(layout=ipywidgets.Layout(max_width="100%", overflow="auto"))
 
 
 def _message() -> ipywidgets.HTML:

@@ -144,6 +144,32 @@ def test_going_on_takes_up_the_checkpoint_instead_of_starting_anew(base, tmp_pat
     assert run(base, tmp_path)["steps"] == 18
 
 
+@pytest.mark.parametrize("steps", [None, 7])
+def test_the_best_weights_are_kept_and_not_the_last(base, tmp_path, monkeypatch, steps):
+    plain, scores = trainer.measures, iter([0.6, 0.9, 0.5, 0.9, 0.9] if steps is None else [0.9, 0.5, 0.9, 0.9, 0.9])
+    monkeypatch.setattr(trainer, "measures", lambda *a: {**plain(*a), "accuracy": next(scores), "loss": 1.0})
+    if steps:
+        let_go = stop_after(monkeypatch, steps)
+        with pytest.raises(Stop):
+            run(base, tmp_path)
+        let_go()
+    report = run(base, tmp_path)
+    assert report["best_step"] == (4 if steps else 8)
+    state, written = load_file(tmp_path / "state.safetensors"), tmp_path / "adapter" / registry.ADAPTER_WEIGHTS
+    name = "base_model.model.classifier.modules_to_save.default.weight"
+    assert not torch.equal(state[f"best.{name}"], state[f"now.{name}"])
+    assert torch.equal(load_file(written)["base_model.model.classifier.weight"], state[f"best.{name}"].half())
+
+
+def test_every_epoch_sees_every_example_once_in_another_order(base, tmp_path, monkeypatch):
+    plain, seen = trainer.Trainer.train_step, []
+    monkeypatch.setattr(trainer.Trainer, "train_step", lambda self, rows: seen.append(rows) or plain(self, rows))
+    run(base, tmp_path)
+    epochs = [np.concatenate(seen[i : i + 6]) for i in (0, 6, 12)]
+    assert all(sorted(epoch) == list(range(48)) for epoch in epochs)
+    assert not np.array_equal(epochs[0], epochs[1]) and not np.array_equal(epochs[1], epochs[2])
+
+
 def test_a_finished_run_called_again_writes_the_same_again(base, finished, tmp_path, monkeypatch):
     run(base, tmp_path)
     (tmp_path / "adapter" / registry.ADAPTER_WEIGHTS).unlink()

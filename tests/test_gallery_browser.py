@@ -25,7 +25,7 @@ FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
     *("--allow-file-access-from-files", "--enable-logging=stderr", "--v=0", "--window-size=1200,900"),
-    "--timeout=20000",
+    "--virtual-time-budget=30000",  # timers run at once, and the page is read when none is left
 ]
 PHONE = 390
 # Each page is opened in a frame as wide as a phone; what it holds is written down once everything is drawn.

@@ -64,6 +64,7 @@ def test_the_default_is_a_plain_bert_with_named_classes(caplog):
     assert not classifier.model.training and classifier.model.dtype == torch.float32
     assert not [name for name, _ in classifier.model.named_modules() if "lora" in name or "modules_to_save" in name]
     assert not hasattr(classifier.model, "peft_config")
+    assert not any(parameter.requires_grad for parameter in classifier.model.parameters())
     assert classifier.labels == ("negative", "positive")
     assert classifier.model.config.id2label == {0: "negative", 1: "positive"}
     assert classifier.model.config.label2id == {"negative": 0, "positive": 1}
@@ -151,6 +152,7 @@ def test_a_folder_gives_its_own_labels(folder):
     classifier = models.load(folder, device="cpu")
     assert classifier.labels == ("bad", "good") and classifier.name == str(folder)
     assert not classifier.model.training
+    assert not any(parameter.requires_grad for parameter in classifier.model.parameters())
 
 
 def test_half_precision_weights_are_loaded_as_float32(tmp_path):

@@ -352,6 +352,9 @@ def test_concentration_draws_the_median_of_the_examples():
     assert lines["attribution"].get_ydata()[at] == pytest.approx(1)
     assert lines["attribution"].get_label() == "attribution: 1 % of links hold 100 %"
     assert axes.get_title(loc="left").startswith("3 examples")
+    for nothing in ({}, {"attention": []}):
+        with pytest.raises(ValueError, match="nothing to draw"):
+            plots.concentration(nothing)
 
 
 def test_convergence_draws_one_line_a_rule():
