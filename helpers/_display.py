@@ -136,9 +136,13 @@ def largest(values: np.ndarray) -> float:
     return found or 1.0
 
 
-def layout(a, heading: str, *notes: str, height: float, **options) -> go.Layout:
-    """Return the look that all plotly figures share, with the heading and below it what is explained."""
-    below = "<br>".join(literal(line) for line in (explained(a), *notes) if line)
+def layout(a, heading: str, *notes: str, height: float, scored: bool = True, **options) -> go.Layout:
+    """Return the look that all plotly figures share, with the heading and below it what is explained.
+
+    ``scored`` is False for a figure of attention alone: attention belongs to the text, not to an output.
+    """
+    about = explained(a) if scored else "attention weights of the text, whatever class is explained"
+    below = "<br>".join(literal(line) for line in (about, *notes) if line)
     title = f"<b>{literal(heading)}</b><br><span style='font-size:12.5px;color:{FAINT}'>{below}</span>"
     return go.Layout(
         title=dict(

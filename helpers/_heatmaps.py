@@ -163,6 +163,7 @@ def heads_overview(a, what: str = "scores") -> go.Figure:
             f"Every head: {name}",
             note,
             show.note(values),
+            scored=signed,
             width=70 + wide + right,
             height=150 + high + 14,
             margin=dict(l=70, t=150, r=right, b=14),

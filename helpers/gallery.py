@@ -184,8 +184,7 @@ def _harmless(text: str) -> str:
 
 def mathml(tex: str, *, block: bool = False) -> str:
     """Return a LaTeX formula as MathML, or its source as code where it can't be converted."""
-    # an "aligned" inside of display maths is what the converter knows as "align*"
-    source = tex.replace("{aligned}", "{align*}").replace("{split}", "{align*}")
+    source = re.sub(r"\{(aligned|align|split)\}", "{align*}", tex)  # the one of them that the converter knows
     try:
         converted = convert(source, display="block" if block else "inline")
     except Exception as error:  # the converter raises errors of its own and, for odd input, IndexError

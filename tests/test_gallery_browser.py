@@ -4,11 +4,13 @@
 With ``ATTATTR_NEED_BROWSER`` set, a missing browser is a failure.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 import plotly.graph_objects as go
@@ -31,6 +33,8 @@ PHONE = 390
 # Each page is opened in a frame as wide as a phone; what it holds is written down once everything is drawn.
 PROBE = """<!DOCTYPE html><body><script>
 const pages = %s;
+const fetched = (window) => window.performance.getEntriesByType("resource").map((r) => r.name)
+  .filter((url) => !/^(file|data):/.test(url));
 for (const name of pages) {
   const frame = document.createElement("iframe");
   frame.style = "width: %dpx; height: 900px; border: 0";
@@ -41,12 +45,26 @@ for (const name of pages) {
     const shapes = [...page.querySelectorAll(".plotly-graph-div")].filter((f) => f.querySelector(".main-svg"));
     line.textContent = ["PAGE", name, all(".plotly-graph-div"), shapes.length, all("math"),
       [...page.querySelectorAll("math")].filter((m) => m.getBoundingClientRect().width > 1).length,
-      all("code.tex"), page.documentElement.scrollWidth, getComputedStyle(page.querySelector("nav")).display].join("|");
+      all("code.tex"), fetched(frame.contentWindow).length, page.documentElement.scrollWidth,
+      getComputedStyle(page.querySelector("nav")).display].join("|");
     document.body.append(line);
   }, 1500);
   document.body.append(frame);
 }
 </script></body>"""
+
+
+class Page(NamedTuple):
+    """What was counted on a page; ``fetched`` are the files asked of another host."""
+
+    figures: int
+    drawn: int
+    formulas: int
+    laid_out: int
+    left_as_source: int
+    fetched: int
+    width: int
+    nav: str
 
 
 def figure(title):
@@ -69,43 +87,44 @@ def made_up(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """Name -> (figures, figures drawn, formulas, formulas laid out, formulas left as source, width, nav's display)."""
+    """Open every page; return what was counted on each, by its name, and what the browser complained of."""
     folder = tmp_path_factory.mktemp("a gallery")
     given = os.environ.get("ATTATTR_GALLERY")
     gallery = folder / "given" if given else made_up(folder)
     if given:
         shutil.copytree(given, gallery)
     names = sorted(path.name for path in gallery.glob("*.html"))
-    (gallery / "probe.html").write_text(PROBE % (names, PHONE), encoding="utf-8")
+    (gallery / "probe.html").write_text(PROBE % (json.dumps(names), PHONE), encoding="utf-8")
     network = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}"]
     url = (gallery / "probe.html").as_uri()
     done = subprocess.run([BROWSER, *FLAGS, *network, "--dump-dom", url], capture_output=True, text=True, timeout=120)
     pages = {}
     for line in re.findall(r"PAGE\|([^<]+)", done.stdout):
         name, *counts, display = line.split("|")
-        pages[name] = (*map(int, counts), display)
+        pages[name] = Page(*map(int, counts), display)
     assert sorted(pages) == names, done.stderr[-2000:]
     return pages, done.stderr
 
 
 def test_every_figure_is_drawn(opened):
     pages, _ = opened
-    assert sum(counts[0] for counts in pages.values()) > 0
-    assert {name: counts[1] for name, counts in pages.items()} == {name: counts[0] for name, counts in pages.items()}
+    assert sum(page.figures for page in pages.values()) > 0
+    assert {name: page.drawn for name, page in pages.items()} == {name: page.figures for name, page in pages.items()}
 
 
 def test_every_formula_is_laid_out(opened):
     pages, _ = opened
-    assert sum(counts[2] for counts in pages.values()) > 0
-    for name, (_, _, formulas, laid_out, left, *_) in pages.items():
-        assert (name, laid_out, left) == (name, formulas, 0)
+    assert sum(page.formulas for page in pages.values()) > 0
+    for name, page in pages.items():
+        assert (name, page.laid_out, page.left_as_source) == (name, page.formulas, 0)
 
 
 def test_no_page_is_wider_than_a_phone_and_the_styles_are_there(opened):
-    for name, (*_, width, display) in opened[0].items():
-        assert width <= PHONE and display == "flex", name
+    for name, page in opened[0].items():
+        assert page.width <= PHONE and page.nav == "flex", name
 
 
 def test_nothing_was_asked_of_another_host_and_no_script_failed(opened):
-    complaints = [line for line in opened[1].splitlines() if "CONSOLE" in line]
-    assert not complaints
+    pages, complaints = opened
+    assert {name: page.fetched for name, page in pages.items()} == dict.fromkeys(pages, 0)
+    assert [line for line in complaints.splitlines() if "CONSOLE" in line] == []
