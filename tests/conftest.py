@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads cost more than they give
 # before any library reads them
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"

@@ -84,7 +84,7 @@ def test_results_stand_beside_the_published_ones(tmp_path):
     build_gallery(tmp_path, [Entry("00_a", "A", results=results)])
     page = (tmp_path / "results.html").read_text(encoding="utf-8")
     cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", page)[5:]
-    assert cells == ["count", "123456", "–", "", "", "share", "0.1235", "0.1", "share", "small model"]
+    assert cells == ["share", "0.1235", "0.1", "share", "small model", "count", "123456", "–", "", ""]
     build_gallery(tmp_path, [])
     assert "No notebook has recorded a result yet" in (tmp_path / "results.html").read_text(encoding="utf-8")
 
