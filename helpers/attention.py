@@ -237,7 +237,8 @@ def _fitting(context: Tensor, query: Tensor, value: Tensor) -> Tensor:
 
 def scale_layer(layer: int, factor: float | Tensor) -> dict[int, Tensor]:
     """Return factors that multiply all heads of one layer by ``factor``, a number or one a batch row."""
-    return {layer: torch.as_tensor(factor).reshape(-1, 1, 1, 1)}
+    # float64: a number has as many digits in Python, and a model in float64 shall see them all
+    return {layer: torch.as_tensor(factor, dtype=torch.float64).reshape(-1, 1, 1, 1)}
 
 
 def gate_heads(gates: np.ndarray | Tensor) -> dict[int, Tensor]:

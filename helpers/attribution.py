@@ -64,7 +64,8 @@ def attribute(
         target: the class to explain, by index or label name; one for all texts or one a text. None:
             the predicted class.
         steps: the number of points, or "auto": Gauss points are doubled (6, 12, ... 192) until every layer's
-            |gap| is at most ``tolerance`` * |F(A) - F(start)|, or ``floor``.
+            |gap| is at most ``tolerance`` * |F(A) - F(start)|, or ``floor``. The gap is a guide to the error of
+            single scores, not a bound: errors of opposite sign cancel in it (notebook 01, section 6).
         rule: "right" (the paper's; default for a number of steps), "left" (the released code's),
             "midpoint" or "gauss" (what "auto" uses).
         output: F: "probability" of the target, its "logit" or its "log-probability". A model with one

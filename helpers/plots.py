@@ -62,7 +62,7 @@ def completeness(a) -> go.Figure:
     figure = go.Figure(
         layout=show.layout(
             a,
-            f"Completeness: the sum of a layer's scores against {difference}",
+            f"Completeness: do the scores add up to {difference}?",
             width=max(640, 120 + 36 * len(names)),
             height=470,
             margin=dict(l=90, r=24, t=112, b=50),
@@ -183,9 +183,10 @@ def convergence(errors: pd.DataFrame, *, tolerance: float = 0.01) -> Figure:
         axes.axhline(tolerance, color=show.FAINT, lw=1, ls=":")
         axes.annotate(
             f"{100 * tolerance:.3g} %",
-            (0.01, tolerance),
+            (1.01, tolerance),
             xycoords=("axes fraction", "data"),
-            va="bottom",
+            va="center",
+            annotation_clip=False,
             color=show.FAINT,
         )
         axes.set(xscale="log", yscale="log", xlabel="number of points", ylabel="relative error of a layer's scores")
