@@ -174,8 +174,9 @@ def sentence_links(a, *, k: int = 8, layer: int | None = None) -> go.Figure:
     )
     _write(figure, a, line)
     largest = max((abs(link.score) for link in links), default=1.0)
-    for link, curve in reversed(list(zip(links, curves, strict=True))):  # the strongest lies on top
-        figure.add_trace(_arc(a, link, curve, abs(link.score) / largest))
+    names = [show.literal(name) for name in show.labels(a)]
+    ordered = reversed(list(zip(links, curves, strict=True)))  # the strongest lies on top
+    figure.add_traces([_arc(a, names, link, curve, abs(link.score) / largest) for link, curve in ordered])
     for raises, verb, y, anchor in ((True, "raises", up, "top"), (False, "lowers", -down, "bottom")):
         if any((link.score > 0) is raises for link in links):
             color = show.RAISES if raises else show.LOWERS
@@ -184,8 +185,7 @@ def sentence_links(a, *, k: int = 8, layer: int | None = None) -> go.Figure:
     return figure
 
 
-def _arc(a, link: Link, curve: np.ndarray, strength: float) -> go.Scatter:
-    names = [show.literal(name) for name in show.labels(a)]
+def _arc(a, names: list[str], link: Link, curve: np.ndarray, strength: float) -> go.Scatter:
     color = show.RAISES if link.score > 0 else show.LOWERS
     score, at = show.signed(link.score), f"layer {link.layer}, head {link.head}"
     query, key = names[link.query], names[link.key]
@@ -214,14 +214,17 @@ def _arc(a, link: Link, curve: np.ndarray, strength: float) -> go.Scatter:
 
 def _write(figure: go.Figure, a, line: Line) -> None:
     """Write the tokens on the line, the pieces of a word on one ground, special tokens paler."""
+    shapes, notes = [], []  # all at once: plotly checks the whole list anew at every single addition
     for word in a.words:
         if word.stop - word.start > 1:
             inside = slice(word.start, word.stop)
             x, half, reach = line.centres[inside], line.widths[inside] / 2, float(line.reach[inside].max()) - 3
             ends = dict(x0=x[0] - half[0] - 2, x1=x[-1] + half[-1] + 2, y0=-reach, y1=reach)
-            figure.add_shape(type="rect", **ends, fillcolor="#eef0f3", line_width=0, layer="below")
+            shapes.append(dict(type="rect", **ends, fillcolor="#eef0f3", line_width=0, layer="below"))
     pale = show.special(a)
     for i, name in enumerate(show.labels(a)):
         color = show.FAINT if i in pale else show.INK
         note = show.caption(show.literal(name), color, line.size)
-        figure.add_annotation(note, x=line.centres[i], xref="x", y=0, yref="y", textangle=-90 if line.turned else 0)
+        note.update(x=line.centres[i], xref="x", y=0, yref="y", textangle=-90 if line.turned else 0)
+        notes.append(note)
+    figure.update_layout(shapes=shapes, annotations=notes)

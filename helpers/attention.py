@@ -22,9 +22,11 @@ Shapes: weights [batch, head, query, key], values [batch, head, key, dim], conte
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import RLock
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -91,6 +93,9 @@ class Touch:
             raise ValueError(f"Layers {wrong} were named, but this model's layers are 0 to {self.calls - 1}.")
 
 
+# Two threads in one model would see each other's changes: the second waits. Blocks of one thread nest.
+_LOCK = RLock()
+_LOCKS: WeakKeyDictionary[PreTrainedModel, AbstractContextManager] = WeakKeyDictionary()
 _OPEN: ContextVar[tuple[Touch, ...]] = ContextVar("open_touches", default=())
 
 
@@ -106,7 +111,8 @@ def touch(
 
     Blocks nest: an inner block reads what the outer one has already changed, so attribution inside a
     ``touch(model, factors=gate_heads(...))`` explains the pruned model. Gradients flow through recorded
-    tensors. A layer that is neither read nor scaled runs on the fused (sdpa) kernel.
+    tensors. A layer that is neither read nor scaled runs on the fused (sdpa) kernel. A second thread that asks for
+    the same model waits. Don't copy or pickle a model inside the block: the copy would keep the switch.
 
     Args:
         record, factors, contexts: see :class:`Touch`.
@@ -116,11 +122,15 @@ def touch(
             for something that is not done here.
         ValueError: a layer that the model lacks, or a shape that does not fit.
     """
-    if not isinstance(model, PreTrainedModel):
-        raise UnsupportedModelError(
-            f"A transformers model is needed and {type(model).__name__} was given: "
-            "load it with AutoModelForSequenceClassification.from_pretrained(...)."
-        )
+    check_model(model)
+    with _LOCK:
+        lock = _LOCKS.setdefault(model, RLock())
+    with lock, _touched(model, record, factors, contexts) as session:
+        yield session
+
+
+@contextmanager
+def _touched(model, record, factors, contexts) -> Iterator[Touch]:
     session = Touch(
         record if isinstance(record, bool) else frozenset(record),
         dict(factors or {}),
@@ -144,6 +154,27 @@ def touch(
                 module.set_attn_implementation(implementation)
         for module, training in modes:
             module.training = training
+
+
+def check_model(model: object) -> None:
+    """Raise UnsupportedModelError, saying what to do, unless it is a transformers model of one encoder or decoder."""
+    if isinstance(model, PreTrainedModel):
+        if model.config.is_encoder_decoder:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} is an encoder-decoder model: its attention layers read different tokens, so "
+                "one list of tokens can't name them. Take an encoder (BERT, RoBERTa, ...) or a decoder (GPT-2)."
+            )
+        return
+    cure = "load it with AutoModelForSequenceClassification.from_pretrained(...)"
+    if hasattr(model, "tokenizer") and hasattr(model, "model"):
+        cure = "pass its .model and its .tokenizer"
+    elif hasattr(model, "get_base_model"):
+        cure = "pass model.merge_and_unload() or model.get_base_model()"
+    elif hasattr(model, "_orig_mod"):
+        cure = "pass the model that was compiled (model._orig_mod)"
+    elif hasattr(model, "module"):
+        cure = "pass the model inside (model.module)"
+    raise UnsupportedModelError(f"A transformers model is needed and {type(model).__name__} was given: {cure}.")
 
 
 def _switch(model: PreTrainedModel) -> None:

@@ -28,6 +28,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from helpers.attention import check_model
 from helpers.engine import AUTO_STEPS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of
 from helpers.inputs import Text, check_texts, encode, is_text
 from helpers.result import Attribution
@@ -88,15 +89,16 @@ def attribute(
     >>> a = attribute(model, tokenizer, "A slow start, but a wonderful end.")
     >>> a.top_links(3)
     """
+    check_model(model)
     batch = check_texts(texts)
+    layers = tuple(layers) if isinstance(layers, Iterable) else layers
     plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
     targets = _targets(target, len(batch), model)
     encoded = encode(model, tokenizer, batch, max_length=max_length)
     results: dict[int, Attribution] = {}
     with tqdm(total=len(batch), disable=not progress, desc="attribution", unit="text") as bar:
         for group in _groups([len(tokens) for tokens in encoded.tokens], plan):
-            width = max(len(encoded.tokens[i]) for i in group)
-            inputs = {name: tensor[group, :width] for name, tensor in encoded.tensors.items()}
+            inputs = encoded.batch(group)
             wanted = None if targets is None else torch.tensor([targets[i] for i in group])
             raw = attribute_planned(model, inputs, wanted, layers, plan)
             for row, i in enumerate(group):
@@ -112,20 +114,24 @@ def _targets(target, count: int, model: PreTrainedModel) -> list[int] | None:
     if target is None:
         return None
     labels = _labels(model)
-    given = [target] * count if isinstance(target, str | int | np.integer) else list(target)
+    single = isinstance(target, str) or not isinstance(target, Iterable) or np.ndim(target) == 0
+    given = [target] * count if single else list(target)
     if len(given) != count:
         raise ValueError(f"{len(given)} targets were given for {count} texts: give one for all, or one a text.")
     indices = []
     for item in given:
+        if isinstance(item, str) and labels.count(item) > 1:
+            raise ValueError(f"{labels.count(item)} classes are named {item!r}: give the class by its number.")
         index = labels.index(item) if item in labels else item
-        if isinstance(index, bool | str) or not 0 <= int(index) < len(labels):
+        if isinstance(index, bool) or not hasattr(index, "__index__") or not 0 <= index.__index__() < len(labels):
             raise ValueError(f"There is no class {item!r}: give one of {', '.join(labels)} (0 to {len(labels) - 1}).")
-        indices.append(int(index))
+        indices.append(index.__index__())
     return indices
 
 
 def _labels(model: PreTrainedModel) -> tuple[str, ...]:
-    return tuple(str(model.config.id2label[i]) for i in range(model.config.num_labels))
+    names = model.config.id2label
+    return tuple(str(names.get(i, names.get(str(i), i))) for i in range(model.config.num_labels))
 
 
 def _groups(lengths: Sequence[int], plan: Plan) -> Iterator[list[int]]:

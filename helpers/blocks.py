@@ -94,7 +94,7 @@ class Blocks:
                     return run(*args, **kwargs)
                 count_call(module)
                 output = self.calls[number].output
-                hidden = self.states[number][rows] if number == layer - 1 else _tensor(args, kwargs)
+                hidden = self.states[number][rows]  # of every block: a head may read them all
                 return hidden if isinstance(output, Tensor) else (hidden, *output[1:])
 
             return forward

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from helpers.attention import Touch, UnsupportedModelError, touch
+from helpers.attention import Touch, UnsupportedModelError, check_model, touch
 from helpers.blocks import Blocks
+from helpers.outputs import log_probabilities, probabilities
 from helpers.quadrature import check_steps, points_and_weights
 
 OUTPUTS = ("probability", "logit", "log-probability")
@@ -74,6 +75,11 @@ def attribute_inputs(
     The other arguments, and what is raised: see :func:`attribute`.
     """
     plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
+    check_model(model)
+    wrong = [name for name, value in inputs.items() if not isinstance(value, Tensor) or value.ndim < 2]
+    if wrong or len({len(value) for value in inputs.values()}) != 1:
+        shapes = {name: tuple(getattr(value, "shape", ())) for name, value in inputs.items()}
+        raise ValueError(f"inputs have the shapes {shapes}: tensors [batch, token] with one batch size are needed.")
     return attribute_planned(model, dict(inputs), target, layers, plan)
 
 
@@ -103,6 +109,8 @@ def plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens) -> Pl
         if rule not in (None, "gauss"):
             raise ValueError(f"steps='auto' raises the number of Gauss points; for the rule {rule!r} give a number.")
         return Plan(AUTO_STEPS, "gauss", output, baseline, tolerance, floor, batch_tokens)
+    if isinstance(steps, str):
+        raise ValueError(f"steps is {steps!r}: give a whole number of points, or 'auto'.")
     rule = "right" if rule is None else rule
     points_and_weights(rule, steps)  # raises before any work
     return Plan((int(steps),), rule, output, baseline, tolerance, floor, batch_tokens)
@@ -110,16 +118,17 @@ def plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens) -> Pl
 
 def attribute_planned(model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan) -> Scores:
     """Attribute one batch by a checked plan; see :func:`attribute_inputs`."""
-    with torch.inference_mode(False), _frozen(model), touch(model, record=True) as session:
+    with torch.inference_mode(False), touch(model, record=True) as session, _frozen(model):
         blocks = Blocks(model, session)
         with torch.no_grad(), blocks.watch():
             logits = _logits(model(**inputs))
+        _check_finite(logits)
         attention, values = dict(session.attention), dict(session.values)
         layers = _layers(layers, session.calls)
         _check_square(attention)
         session.record = False
         predicted = logits.argmax(-1)
-        target = predicted if target is None else target.to(logits.device)
+        target = predicted if target is None else _class_indices(target, logits)
         path = _Path(model, session, blocks, inputs, target, _function(model, plan.output), plan.batch_tokens)
         value = path.function(logits, target)
         parts = [_layer(path, layer, attention[layer], values[layer], value, plan) for layer in layers]
@@ -145,12 +154,33 @@ def _frozen(model: nn.Module) -> Iterator[None]:
 
 
 def _logits(outputs) -> Tensor:
-    logits = getattr(outputs, "logits", None)
+    logits = outputs[0] if isinstance(outputs, tuple) else getattr(outputs, "logits", None)  # return_dict=False
     if logits is None or logits.ndim != 2:
         raise UnsupportedModelError(
             "The model gives no class logits [batch, class]: load it with AutoModelForSequenceClassification."
         )
     return logits
+
+
+def _check_finite(logits: Tensor) -> None:
+    wrong = (~logits.isfinite().all(-1)).nonzero()[:, 0].tolist()
+    if wrong:
+        raise ValueError(
+            f"The model's outputs are not finite for rows {wrong[:5]} of the batch: its weights hold nan or inf, or "
+            "overflow in half precision. Load it again in float32."
+        )
+
+
+def _class_indices(target, logits: Tensor) -> Tensor:
+    """Return the classes to explain as a tensor [batch]; ValueError where they don't fit the logits."""
+    indices = torch.as_tensor(target, device=logits.device)
+    fits = not (indices.is_floating_point() or indices.dtype == torch.bool) and indices.shape == logits.shape[:1]
+    if not fits or ((indices < 0) | (indices >= logits.shape[-1])).any():
+        raise ValueError(
+            f"target is {target!r}: one class number a row is needed, here {len(logits)} numbers from 0 to "
+            f"{logits.shape[-1] - 1}."
+        )
+    return indices.long()
 
 
 def _layers(layers, count: int) -> tuple[int, ...]:
@@ -175,14 +205,13 @@ def _check_square(attention: dict[int, Tensor]) -> None:
 
 def _function(model: PreTrainedModel, output: str) -> Callable[[Tensor, Tensor], Tensor]:
     """Return F: (logits [row, class], target [row]) -> the explained output of every row, at least float32."""
-    many = model.config.problem_type == "multi_label_classification"
 
     def function(logits: Tensor, target: Tensor) -> Tensor:
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if logits.shape[-1] > 1 and output != "logit":
-            logs = nn.functional.logsigmoid(logits) if many else logits.log_softmax(-1)
-            logits = logs.exp() if output == "probability" else logs
-        return logits.gather(-1, target[:, None])[:, 0]
+        if output == "logit":
+            values = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        else:
+            values = (probabilities if output == "probability" else log_probabilities)(logits, model.config)
+        return values.gather(-1, target[:, None])[:, 0]
 
     return function
 
@@ -248,7 +277,7 @@ def _layer(path: _Path, layer: int, attention: Tensor, values: Tensor, value: Te
         scores[rows] = difference * (gradient @ keys.transpose(-1, -2)).to(value.dtype)
         gap[rows] = scores[rows].double().sum((1, 2, 3)) - change[rows]
         steps[rows] = level
-        rows = rows[gap[rows].abs() > allowed[rows]]
+        rows = rows[~(gap[rows].abs() <= allowed[rows])]
         if not len(rows):
             break
     return scores, start.double(), gap, steps

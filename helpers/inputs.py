@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -44,6 +45,11 @@ class Encoded:
     tokens: tuple[tuple[str, ...], ...]
     words: tuple[tuple[Word, ...], ...]
 
+    def batch(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        """Return the tensors of some of the texts, no wider than the longest of them."""
+        width = max(len(self.tokens[row]) for row in rows)
+        return {name: tensor[rows, :width] for name, tensor in self.tensors.items()}
+
 
 def is_text(value: object) -> bool:
     """True for one text (a string or a tuple), False for a batch of texts."""
@@ -57,6 +63,13 @@ def check_texts(texts: Text | Iterable[Text]) -> list[Text]:
         ValueError: a text is blank, is no string or pair, or single texts and pairs are mixed; the
             message gives the position in the batch.
     """
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        raise ValueError(
+            f"A {type(texts).__name__} was given: pass its texts, a list of strings or of (first, second) tuples; for a "
+            "table of helpers.data that is data.texts(frame)."
+        )
+    if not isinstance(texts, Iterable):
+        raise ValueError(f"The texts are {texts!r}: pass a string, a (first, second) tuple, or a list of either.")
     batch = [texts] if isinstance(texts, str | tuple) else list(texts)
     if not batch:
         raise ValueError("No text was given: pass a string, a (first, second) tuple, or a list of either.")
@@ -79,6 +92,8 @@ def _check_text(text: object, position: int) -> None:
             )
         if not part.strip():
             raise ValueError(f"{where} is empty or blank: give it at least one word, or drop it from the batch.")
+        if any("\ud800" <= letter <= "\udfff" for letter in part):
+            raise ValueError(f"{where} holds half of a surrogate pair: decode the file it comes from as UTF-8.")
 
 
 def length_limit(model: nn.Module, tokenizer) -> int:
@@ -115,13 +130,18 @@ def encode(model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, max_len
     batch = check_texts(texts)
     limit = length_limit(model, tokenizer)
     if max_length is not None:
-        if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 3:
+        if isinstance(max_length, bool) or not isinstance(max_length, Integral) or max_length < 3:
             raise ValueError(f"max_length is {max_length!r}: it must be a whole number of at least 3 tokens.")
         limit = min(limit, max_length)
-    if model.config.pad_token_id is None or tokenizer.pad_token is None:
+    if model.config.pad_token_id is None or tokenizer.pad_token_id is None:
         raise ValueError(
             "The model or its tokenizer has no padding token, which copies of a text in one batch need. Type: "
             "tokenizer.pad_token = tokenizer.eos_token; model.config.pad_token_id = tokenizer.pad_token_id"
+        )
+    if model.config.pad_token_id != tokenizer.pad_token_id:
+        raise ValueError(
+            f"The tokenizer pads with token {tokenizer.pad_token_id} and the model takes {model.config.pad_token_id} for "
+            "padding, so padded texts would be misread. Type: model.config.pad_token_id = tokenizer.pad_token_id"
         )
     columns = list(zip(*batch, strict=True)) if isinstance(batch[0], tuple) else [batch]
     columns = [list(column) for column in columns]
@@ -130,12 +150,28 @@ def encode(model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, max_len
     if max(lengths) > limit:
         _warn_cut(lengths, limit)
         encoding = tokenizer(*columns, truncation=True, max_length=limit, verbose=False)
-    if min(len(ids) for ids in encoding["input_ids"]) == 0:
-        raise ValueError("A text became no token at all under this tokenizer: give it a word that the tokenizer knows.")
+    _check_tokens(encoding, batch, model, limit)
     tokens = tuple(tuple(tokenizer.convert_ids_to_tokens(ids)) for ids in encoding["input_ids"])
     words = tuple(_words(encoding, i, batch[i], tokens[i]) for i in range(len(batch)))
     padded = tokenizer.pad(encoding, padding=True, padding_side="right", return_tensors="pt")
     return Encoded(_accepted(model, padded), tokens, words)
+
+
+def _check_tokens(encoding, batch: Sequence[Text], model: nn.Module, limit: int) -> None:
+    """Every text must have a token of its own left, and every token a row in the model's table."""
+    rows = model.get_input_embeddings().num_embeddings
+    for position, ids in enumerate(encoding["input_ids"]):
+        parts = set(range(2 if isinstance(batch[position], tuple) else 1))
+        bare = encoding.is_fast and not parts <= set(encoding[position].sequence_ids)
+        if bare or not ids:
+            raise ValueError(
+                f"Of text {position}, {batch[position]!r:.80}, the tokenizer keeps no token within {limit} tokens: it has "
+                "nothing to show, or was cut away. Give it a word, or raise max_length."
+            )
+        if max(ids) >= rows:
+            raise ValueError(
+                f"Text {position} has token {max(ids)}, and the model knows {rows}: take the tokenizer that belongs to it."
+            )
 
 
 def _warn_cut(lengths: Sequence[int], limit: int) -> None:
@@ -144,7 +180,7 @@ def _warn_cut(lengths: Sequence[int], limit: int) -> None:
     warnings.warn(
         f"{len(cut)} of {len(lengths)} texts are longer than {limit} tokens and were cut to {limit}; the longest, "
         f"text {position}, has {length} tokens. What was cut off has no attribution.",
-        stacklevel=3,
+        stacklevel=4,  # the caller of attribute() or predict()
     )
 
 

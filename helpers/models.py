@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import transformers
 from peft import PeftModel
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -30,7 +30,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from helpers.inputs import Text, check_texts, encode
+from helpers.inputs import Text, encode
+from helpers.outputs import probabilities
 from helpers.registry import (
     ADAPTER_WEIGHTS,
     BASE,
@@ -72,7 +73,7 @@ class Classifier:
             (1, 2)
         """
         raw = torch.from_numpy(predict_logits(self.model, self.tokenizer, texts, batch_size=batch_size))
-        return (raw if raw.shape[1] == 1 else raw.softmax(-1)).numpy()
+        return probabilities(raw, self.model.config).numpy()
 
 
 def load(name: str | os.PathLike, *, device: str | torch.device = "auto", revision: str | None = None) -> Classifier:
@@ -135,8 +136,11 @@ def open_adapter(
     folder = Path(folder)
     if not (folder / ADAPTER_WEIGHTS).is_file():
         raise ValueError(f"{folder} has no {ADAPTER_WEIGHTS}: adapters are read from safetensors only.")
-    with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
-        stated = tuple(json.loads((file.metadata() or {}).get("labels", "[]")))
+    try:
+        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+            stated = tuple(json.loads((file.metadata() or {}).get("labels", "[]")))
+    except SafetensorError as error:
+        raise ValueError(f"{folder / ADAPTER_WEIGHTS} is damaged or cut short ({error}): get it again.") from error
     if not stated:
         raise ValueError(
             f"{folder}/{ADAPTER_WEIGHTS} states no labels: train it with helpers.finetune, which notes them."
@@ -156,10 +160,10 @@ def predict_logits(
 
     Texts of similar length share a batch, so that little is padding.
     """
-    batch = check_texts(texts)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise ValueError(f"batch_size is {batch_size!r}: it must be a whole number of at least 1.")
-    lengths = [sum(map(len, text)) if isinstance(text, tuple) else len(text) for text in batch]
+    encoded = encode(model, tokenizer, texts, max_length=max_length)
+    lengths = [len(tokens) for tokens in encoded.tokens]
     order = np.argsort(lengths, kind="stable")[::-1]  # longest first: too large a batch fails at once
     found: dict[int, np.ndarray] = {}
     training = model.training
@@ -168,11 +172,13 @@ def predict_logits(
         with torch.inference_mode():
             for start in range(0, len(order), batch_size):
                 rows = order[start : start + batch_size].tolist()
-                inputs = encode(model, tokenizer, [batch[i] for i in rows], max_length=max_length).tensors
-                found.update(zip(rows, model(**inputs).logits.float().cpu().numpy(), strict=True))
+                inputs = encoded.batch(rows)
+                outputs = model(**inputs)
+                raw = outputs[0] if isinstance(outputs, tuple) else outputs.logits  # return_dict=False
+                found.update(zip(rows, raw.float().cpu().numpy(), strict=True))
     finally:
         model.train(training)
-    return np.stack([found[i] for i in range(len(batch))])
+    return np.stack([found[i] for i in range(len(lengths))])
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -219,8 +225,11 @@ def _read(
         )
     names = dict(enumerate(labels))
     options = {"id2label": names, "label2id": {name: i for i, name in names.items()}} if names else {}
-    with _quiet():
+    with _quiet(), _whole_files(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **options)
+        made_for = config.architectures or []
+        if made_for and not fresh_head and not any("ForSequenceClassification" in name for name in made_for):
+            raise ValueError(f"{folder} holds a {made_for[0]}: a model for sequence classification is needed.")
         model, report = AutoModelForSequenceClassification.from_pretrained(
             folder, config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False,
             output_loading_info=True, ignore_mismatched_sizes=fresh_head,
@@ -233,6 +242,15 @@ def _read(
             "Fine-tune it first (python -m helpers.finetune --help)."
         )
     return model, tokenizer
+
+
+@contextlib.contextmanager
+def _whole_files(folder: Path) -> Iterator[None]:
+    """Say which folder it is whose weights are cut short."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise ValueError(f"The weights in {folder} are damaged or cut short ({error}): get them again.") from error
 
 
 @contextlib.contextmanager

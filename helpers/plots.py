@@ -58,7 +58,7 @@ def completeness(a) -> go.Figure:
         for layer, points, c, g, s in zip(a.layers, a.steps, change, gap, share, strict=True)
     ]
     axis = dict(gridcolor=show.RULE, zerolinecolor=show.FAINT)
-    lower = [min(-3, *decades) - 0.4, max(-1.6, *decades) + 0.4]
+    lower = [min([-3, *decades]) - 0.4, max([-1.6, *decades]) + 0.4]
     figure = go.Figure(
         layout=show.layout(
             a,

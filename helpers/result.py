@@ -104,13 +104,20 @@ class Attribution:
 
         The file appears whole or not at all.
         """
-        path = Path(path)
+        path = Path(path).expanduser()
+        if path.is_dir() or not path.name:
+            raise ValueError(f"{str(path)!r} is a folder: give the name of a file, such as 'one.safetensors'.")
         rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
         header = {"format": FORMAT, "version": str(VERSION), "attribution": json.dumps(rest)}
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        save_file({name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}, unfinished, metadata=header)
-        os.replace(unfinished, path)
+        try:
+            save_file(
+                {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}, unfinished, metadata=header
+            )
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
         return path
 
     @classmethod
@@ -121,7 +128,7 @@ class Attribution:
             FileNotFoundError: there is no such file.
             ValueError: it is no attribution, is cut short, or comes from another version.
         """
-        path = Path(path)
+        path = Path(path).expanduser()
         if not path.is_file():
             raise FileNotFoundError(f"There is no attribution file at {path}.")
         try:
@@ -134,10 +141,10 @@ class Attribution:
                     )
                 arrays = {name: file.get_tensor(name) for name in _ARRAYS}
                 rest = json.loads(header["attribution"])
-        except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-            raise ValueError(f"{path} is damaged or no attribution file ({error}): compute it again.") from error
-        rest["words"] = tuple(Word(*word) for word in rest["words"])
-        rest["text"] = tuple(rest["text"]) if isinstance(rest["text"], list) else rest["text"]
-        for name in ("layers", "tokens", "labels"):
-            rest[name] = tuple(rest[name])
-        return cls(**arrays, **rest)
+            rest["words"] = tuple(Word(*word) for word in rest["words"])
+            rest["text"] = tuple(rest["text"]) if isinstance(rest["text"], list) else rest["text"]
+            for name in ("layers", "tokens", "labels"):
+                rest[name] = tuple(rest[name])
+            return cls(**arrays, **rest)
+        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{path} is damaged or no attribution file ({error!r}): compute it again.") from error

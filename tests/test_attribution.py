@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES, inputs, make, reference
+from families import CONFIGS, FAMILIES, inputs, make, reference
 from texts import tokenizer_for
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import BartConfig, BartForSequenceClassification, BertForSequenceClassification
+from transformers.modeling_outputs import SequenceClassifierOutput
 
-from helpers.attention import gate_heads, scale_layer, touch
+from helpers.attention import UnsupportedModelError, gate_heads, scale_layer, touch
 from helpers.attribution import attribute, attribute_inputs
 from helpers.quadrature import points_and_weights
 
@@ -316,3 +321,94 @@ def test_any_number_of_layers_and_heads(layers, heads):
     result = attribute(model, tokenizer_for("bert"), "a good film", steps=2)
     assert result.scores.shape[:2] == (layers, heads)
     assert len(result.start) == len(result.gap) == len(result.steps) == layers
+
+
+class _MeanOfLayers(BertForSequenceClassification):
+    """A head that reads the hidden states of every layer."""
+
+    def forward(self, input_ids=None, attention_mask=None, token_type_ids=None, **kwargs):
+        seen = self.bert(input_ids, attention_mask=attention_mask, output_hidden_states=True, **kwargs)
+        return SequenceClassifierOutput(logits=self.classifier(torch.stack(seen.hidden_states[1:]).mean(0)[:, 0]))
+
+
+def test_a_head_that_reads_every_layer_is_attributed_right():
+    torch.manual_seed(0)
+    model = _MeanOfLayers(CONFIGS["bert"]).double().eval()
+    theirs, _ = reference(model, inputs("right"), TARGET, *points_and_weights("right", 7))
+    ours = attribute_inputs(model, inputs("right"), target=TARGET, steps=7)
+    assert difference(ours.scores, theirs) < 1e-10
+
+
+def test_encoder_decoders_and_wrappers_are_refused_with_the_cure(classifier):
+    model, tokenizer = classifier
+    sizes = dict(d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2)
+    bart = BartForSequenceClassification(BartConfig(vocab_size=60, encoder_ffn_dim=16, decoder_ffn_dim=16, **sizes))
+    with pytest.raises(UnsupportedModelError, match="encoder-decoder"):
+        attribute(bart, tokenizer, "a good film")
+    wrapped = torch.nn.DataParallel(model)
+    with pytest.raises(UnsupportedModelError, match="model.module"):
+        attribute(wrapped, tokenizer, "a good film")
+    both = SimpleNamespace(model=model, tokenizer=tokenizer)
+    with pytest.raises(UnsupportedModelError, match="pass its .model and its .tokenizer"):
+        attribute(both, tokenizer, "a good film")
+
+
+def test_outputs_that_are_not_finite_are_refused(classifier):
+    model = make("bert")
+    model.classifier.bias.data[1] = torch.nan
+    with pytest.raises(ValueError, match="not finite"):
+        attribute(model, classifier[1], "a good film")
+
+
+def test_models_that_return_tuples(classifier):
+    model, tokenizer = make("bert"), classifier[1]
+    expected = attribute(model, tokenizer, "a good film", steps=2).scores
+    model.config.return_dict = False
+    np.testing.assert_array_equal(attribute(model, tokenizer, "a good film", steps=2).scores, expected)
+
+
+@pytest.mark.parametrize(
+    "target", [1.7, [0.9], [None], torch.tensor(1.0), np.float64(1), [True]], ids=lambda value: repr(value)
+)
+def test_targets_that_are_no_classes(classifier, target):
+    with pytest.raises(ValueError, match="There is no class"):
+        attribute(*classifier, ["a good film"], target=target)
+
+
+@pytest.mark.parametrize("target", [np.int64(2), torch.tensor(2), [torch.tensor(2)], np.array([2]), torch.tensor([2])])
+def test_targets_of_any_whole_kind(classifier, target):
+    assert attribute(*classifier, ["a good film"], target=target, steps=1)[0].target == 2
+
+
+def test_two_classes_of_one_name_are_told_apart_by_number_only(classifier):
+    model = make("bert")
+    model.config.id2label = {0: "x", 1: "x", 2: "y"}
+    with pytest.raises(ValueError, match="2 classes are named 'x'"):
+        attribute(model, classifier[1], "a good film", target="x")
+    assert attribute(model, classifier[1], "a good film", target=1, steps=1).target == 1
+
+
+@pytest.mark.parametrize("target", [torch.tensor([0, 1, 3]), torch.tensor([0]), [0, -1, 1], 1, torch.ones(3)])
+def test_class_numbers_that_do_not_fit_the_batch(target):
+    with pytest.raises(ValueError, match="one class number a row"):
+        attribute_inputs(make("bert"), inputs("right"), target=target, steps=1)
+
+
+def test_inputs_that_are_no_batch_are_refused():
+    batch = inputs("right")
+    for extra in ({"position_ids": torch.arange(9)[None]}, {"return_dict": True}):
+        with pytest.raises(ValueError, match="one batch size"):
+            attribute_inputs(make("bert"), {**batch, **extra}, steps=1)
+
+
+def test_layers_from_a_generator_serve_every_batch(classifier):
+    results = attribute(*classifier, SENTENCES, steps=2, layers=(n for n in (0, 2)), batch_tokens=1)
+    assert {a.layers for a in results} == {(0, 2)}
+
+
+def test_threads_in_one_model_wait_for_each_other(classifier):
+    expected = [a.scores for a in attribute(*classifier, SENTENCES, steps=3)]
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(attribute, *classifier, SENTENCES[i % 4], steps=3) for i in range(24)]
+        for i, job in enumerate(jobs):
+            np.testing.assert_allclose(job.result().scores, expected[i % 4], atol=1e-7)

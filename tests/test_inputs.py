@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from families import make
@@ -34,6 +36,11 @@ def tokenizer():
         ([["good", "bad"]], r"Text 0 is list"),
         (("a", "b", "c"), "tuple of 3 items"),
         (["good", ("a", "b")], "mixes single texts and"),
+        (["good", "\ud800"], "Text 1 holds half of a surrogate pair"),
+        ({"first": "good"}, r"A dict was given: pass its texts"),
+        (pd.DataFrame({"first": ["good"]}), r"data.texts\(frame\)"),
+        (None, "The texts are None"),
+        (3, "The texts are 3"),
     ],
 )
 def test_bad_texts_are_refused_with_their_position(texts, message):
@@ -45,6 +52,7 @@ def test_good_texts():
     assert check_texts("good") == ["good"]
     assert check_texts(("a", "b")) == [("a", "b")]
     assert check_texts(text for text in ("a", "b")) == ["a", "b"]
+    assert check_texts(pd.Series(["a", "b"])) == check_texts(np.array(["a", "b"])) == ["a", "b"]
 
 
 def test_words_are_shown_as_written(model, tokenizer):
@@ -115,3 +123,27 @@ def test_no_padding_token_names_the_cure():
     tokenizer.pad_token = None
     with pytest.raises(ValueError, match="tokenizer.pad_token = tokenizer.eos_token"):
         encode(model, tokenizer, "good")
+
+
+@pytest.mark.parametrize("texts", [["good", "\u200b"], ["good", "\x01\x02"]])
+def test_a_text_that_shows_nothing_is_refused_with_its_position(model, tokenizer, texts):
+    with pytest.raises(ValueError, match="Of text 1, .*the tokenizer keeps no token"):
+        encode(model, tokenizer, texts)
+
+
+def test_a_pair_of_which_one_text_is_cut_away_is_refused(model, tokenizer):
+    with pytest.raises(ValueError, match="within 4 tokens"), pytest.warns(UserWarning, match="were cut"):
+        encode(model, tokenizer, ("a good film", "it is"), max_length=4)
+
+
+def test_padding_that_the_model_would_take_for_text_is_refused():
+    """A GPT-2 classifier looks for the last token that is not padding: with another id it would read padding."""
+    model, tokenizer = make("gpt2"), tokenizer_for("gpt2")
+    tokenizer.pad_token = "<|unk|>"
+    with pytest.raises(ValueError, match="model.config.pad_token_id = tokenizer.pad_token_id"):
+        encode(model, tokenizer, ["a bad", "a good film"])
+
+
+def test_the_tokenizer_of_another_model_is_refused(tokenizer):
+    with pytest.raises(ValueError, match="the model knows 20"):
+        encode(make("bert", vocab_size=20), tokenizer, "we love and hate it")

@@ -104,10 +104,11 @@ def test_what_the_package_imports_is_declared():
 ARROWS = {
     # attribution
     "inputs": set(),
+    "outputs": set(),
     "attention": set(),
     "quadrature": set(),
     "blocks": {"attention"},
-    "engine": {"blocks", "quadrature"},
+    "engine": {"blocks", "quadrature", "outputs"},
     "result": {"inputs"},
     "attribution": {"engine", "result"},
     # what uses it
@@ -117,7 +118,7 @@ ARROWS = {
     # models and data
     "data": set(),
     "registry": set(),
-    "models": {"inputs", "registry"},
+    "models": {"inputs", "outputs", "registry"},
     "_card": set(),
     "trainer": {"models", "_card"},
     "finetune": {"trainer", "data"},

@@ -39,7 +39,7 @@ def test_a_single_output_has_no_probability_and_still_loads(tmp_path):
     assert one.output == "raw" and one.value == loaded.value
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "text", "other version", "other file", "no scores"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "other version", "other file", "no scores", "no words"])
 def test_what_is_no_whole_attribution_is_refused(pair, tmp_path, damage):
     path = pair.save(tmp_path / "one.safetensors")
     whole, arrays = path.read_bytes(), load_file(path)
@@ -54,6 +54,8 @@ def test_what_is_no_whole_attribution_is_refused(pair, tmp_path, damage):
         save_file(arrays, path, metadata={**header, "version": "0"})
     elif damage == "other file":
         save_file(arrays, path)
+    elif damage == "no words":
+        save_file(arrays, path, metadata=header)
     else:
         save_file({"attention": arrays["attention"]}, path, metadata=header)
     with pytest.raises(ValueError, match="again"):
@@ -87,3 +89,11 @@ def test_layer_scores_sum_over_heads(pair):
 
 def test_it_introduces_itself(pair):
     assert "2 layers x 4 heads" in repr(pair) and "right, 4 points" in repr(pair)
+
+
+@pytest.mark.parametrize("name", ["folder", "."])
+def test_a_folder_is_no_file_to_save_to(pair, tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match="is a folder"):
+        pair.save(tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
