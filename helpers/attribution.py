@@ -20,6 +20,7 @@ quickly: there "auto" takes many more points, and says so in ``steps``.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -122,10 +123,13 @@ def _targets(target, count: int, model: PreTrainedModel) -> list[int] | None:
     for item in given:
         if isinstance(item, str) and labels.count(item) > 1:
             raise ValueError(f"{labels.count(item)} classes are named {item!r}: give the class by its number.")
-        index = labels.index(item) if item in labels else item
-        if isinstance(index, bool) or not hasattr(index, "__index__") or not 0 <= index.__index__() < len(labels):
+        try:
+            index = labels.index(item) if isinstance(item, str) else operator.index(item)
+        except (ValueError, TypeError):
+            index = -1
+        if isinstance(item, bool) or not 0 <= index < len(labels):
             raise ValueError(f"There is no class {item!r}: give one of {', '.join(labels)} (0 to {len(labels) - 1}).")
-        indices.append(index.__index__())
+        indices.append(index)
     return indices
 
 
@@ -166,6 +170,7 @@ def _result(raw: Scores, row: int, model, text: Text, tokens, words, plan: Plan)
         steps=raw.steps[row].cpu().numpy(),
         rule=plan.rule,
         baseline=plan.baseline,
+        precision=str(model.dtype).removeprefix("torch."),
     )
 
 
@@ -177,6 +182,12 @@ def _warn_unconverged(results: Sequence[Attribution], plan: Plan) -> None:
     if count:
         warnings.warn(
             f"{count} of {len(results)} texts have a layer whose completeness gap is still above the tolerance at "
-            f"{AUTO_STEPS[-1]} Gauss points (see .gap): raise tolerance or floor, or load the model in float64.",
+            f"{AUTO_STEPS[-1]} Gauss points (see .gap). {_cure(results[0].precision)}",
             stacklevel=3,
         )
+
+
+def _cure(precision: str) -> str:
+    if precision in ("float16", "bfloat16"):
+        return f"The model is in {precision}, and its rounding is larger: load it in float32, or raise tolerance."
+    return "Raise tolerance or floor, or load the model in float64."

@@ -70,6 +70,10 @@ def finetune(
     settings, out = settings or Settings(), Path(out)
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: it must be at least 1 step.")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out is {str(out)!r}, which is a file: give a folder.")
+    if checkpoint is not None and Path(checkpoint).is_dir():
+        raise ValueError(f"checkpoint is {str(checkpoint)!r}, which is a folder: give a file.")
     for frame in (train, dev) if test is None else (train, dev, test):
         examples(frame, labels)  # before any long work
     checkpoint = Path(checkpoint or Path("build/finetune") / f"{out.name}.safetensors")

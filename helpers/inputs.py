@@ -65,8 +65,8 @@ def check_texts(texts: Text | Iterable[Text]) -> list[Text]:
     """
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise ValueError(
-            f"A {type(texts).__name__} was given: pass its texts, a list of strings or of (first, second) tuples; for a "
-            "table of helpers.data that is data.texts(frame)."
+            f"A {type(texts).__name__} was given: pass its texts, a list of strings or of (first, second) tuples; "
+            "for a table of helpers.data that is data.texts(frame)."
         )
     if not isinstance(texts, Iterable):
         raise ValueError(f"The texts are {texts!r}: pass a string, a (first, second) tuple, or a list of either.")
@@ -140,8 +140,8 @@ def encode(model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, max_len
         )
     if model.config.pad_token_id != tokenizer.pad_token_id:
         raise ValueError(
-            f"The tokenizer pads with token {tokenizer.pad_token_id} and the model takes {model.config.pad_token_id} for "
-            "padding, so padded texts would be misread. Type: model.config.pad_token_id = tokenizer.pad_token_id"
+            f"The tokenizer pads with token {tokenizer.pad_token_id}, the model takes {model.config.pad_token_id} for "
+            "padding: padded texts would be misread. Type: model.config.pad_token_id = tokenizer.pad_token_id"
         )
     columns = list(zip(*batch, strict=True)) if isinstance(batch[0], tuple) else [batch]
     columns = [list(column) for column in columns]
@@ -165,12 +165,12 @@ def _check_tokens(encoding, batch: Sequence[Text], model: nn.Module, limit: int)
         bare = encoding.is_fast and not parts <= set(encoding[position].sequence_ids)
         if bare or not ids:
             raise ValueError(
-                f"Of text {position}, {batch[position]!r:.80}, the tokenizer keeps no token within {limit} tokens: it has "
-                "nothing to show, or was cut away. Give it a word, or raise max_length."
+                f"Of text {position}, {batch[position]!r:.80}, the tokenizer keeps no token within {limit} tokens: "
+                "it has nothing to show, or was cut away. Give it a word, or raise max_length."
             )
         if max(ids) >= rows:
             raise ValueError(
-                f"Text {position} has token {max(ids)}, and the model knows {rows}: take the tokenizer that belongs to it."
+                f"Text {position} has token {max(ids)}, and the model knows {rows}: take the tokenizer made for it."
             )
 
 

@@ -227,9 +227,7 @@ def _read(
     options = {"id2label": names, "label2id": {name: i for i, name in names.items()}} if names else {}
     with _quiet(), _whole_files(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **options)
-        made_for = config.architectures or []
-        if made_for and not fresh_head and not any("ForSequenceClassification" in name for name in made_for):
-            raise ValueError(f"{folder} holds a {made_for[0]}: a model for sequence classification is needed.")
+        saved_as = list(config.architectures or [])
         model, report = AutoModelForSequenceClassification.from_pretrained(
             folder, config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False,
             output_loading_info=True, ignore_mismatched_sizes=fresh_head,
@@ -241,6 +239,9 @@ def _read(
             f"{folder} is no trained classifier: the weights {', '.join(missing[:4])} are missing and would be random. "
             "Fine-tune it first (python -m helpers.finetune --help)."
         )
+    made_for = saved_as or ["ForSequenceClassification"]
+    if not fresh_head and not any("ForSequenceClassification" in name for name in made_for):
+        raise ValueError(f"{folder} holds a {made_for[0]}: a model for sequence classification is needed.")
     return model, tokenizer
 
 

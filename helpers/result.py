@@ -44,6 +44,7 @@ class Attribution:
         steps: points used, int64 [layer].
         rule: the quadrature rule.
         baseline: where the path starts, "zero" or "mean".
+        precision: the model's number format, such as "float32"; sums are float32 where it is a half one.
     """
 
     scores: np.ndarray
@@ -63,13 +64,16 @@ class Attribution:
     steps: np.ndarray
     rule: str
     baseline: str = "zero"
+    precision: str = "float32"
 
     def __repr__(self) -> str:
         layers, heads, tokens, _ = self.scores.shape
         return (
             f"Attribution({self.labels[self.target]!r}, {self.output} {self.value:.4f}; {layers} layers x {heads} "
             f"heads x {tokens} tokens; {self.rule}, {int(self.steps.max())} points; "
-            f"largest gap {np.abs(self.gap).max():.1e})"
+            f"largest gap {np.abs(self.gap).max():.1e}"
+            + ("" if self.precision in ("float32", "float64") else f"; model in {self.precision}, sums in float32")
+            + ")"
         )
 
     def layer_scores(self) -> np.ndarray:

@@ -49,7 +49,7 @@ def explorer(attributions, *, k: int = 8) -> Explorer | go.Figure:
     Raises:
         ValueError: the list is empty.
     """
-    many = list(attributions) if isinstance(attributions, Sequence) else [attributions]
+    many = [attributions] if hasattr(attributions, "scores") else list(attributions)
     if not many:
         raise ValueError("There is no attribution to explore: pass one, or a list of at least one.")
     return static(plots.sentence_links(many[0], k=k)) if headless() else Explorer(many, k)

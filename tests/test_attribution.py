@@ -223,6 +223,14 @@ def test_half_precision_is_summed_in_float32():
     assert error.median() < 0.3
 
 
+def test_half_precision_says_so(classifier):
+    half = make("bert", dtype=torch.bfloat16)
+    result = attribute(half, classifier[1], "a good film", steps=2)
+    assert result.precision == "bfloat16" and "model in bfloat16, sums in float32" in repr(result)
+    with pytest.warns(UserWarning, match="The model is in bfloat16, and its rounding is larger"):
+        attribute(half, classifier[1], "a good film", tolerance=1e-6, floor=1e-9)
+
+
 def test_equal_calls_give_equal_numbers():
     model, batch = make("bert", dtype=torch.float32), inputs("right")
     first, second = (attribute_inputs(model, batch, steps=10) for _ in range(2))

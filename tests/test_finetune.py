@@ -329,3 +329,12 @@ def test_a_command_that_cannot_be_carried_out_is_one_line_and_a_status(tmp_path,
         runpy.run_module("helpers.finetune", run_name="__main__")
     assert str(stop.value).startswith("error: ") and "\n" not in str(stop.value)  # text: printed, with status 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("wrong", ["out", "checkpoint"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path, wrong):
+    (tmp_path / "file").write_text("")
+    frame = pd.DataFrame({"first": ["a good film", "bad"], "label": ["good", "bad"]})
+    out = tmp_path / ("file" if wrong == "out" else "new")
+    with pytest.raises(ValueError, match=f"{wrong} is .*which is a"):
+        finetune.finetune(frame, frame, out, labels=("bad", "good"), base="no model", checkpoint=tmp_path)

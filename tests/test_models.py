@@ -10,6 +10,7 @@ import pytest
 import texts
 import torch
 import transformers
+from families import CONFIGS
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from tiny import save_tiny
@@ -18,9 +19,11 @@ from transformers import (
     BertForSequenceClassification,
     BertModel,
     GPT2Config,
+    ModernBertForTokenClassification,
 )
 
 from helpers import data, models, registry
+from helpers.attribution import attribute
 
 SENTENCES = ["A good film.", "bad", "The story is slow , but the end is wonderful !", "unbelievably dull", "we love it"]
 
@@ -371,3 +374,38 @@ def test_set_seed_covers_the_three_generators():
 def test_pick_device():
     assert models.pick_device("cpu").type == "cpu"
     assert models.pick_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_a_model_for_another_task_is_refused_though_its_weights_would_fit(tmp_path):
+    config = CONFIGS["modernbert"]
+    ModernBertForTokenClassification(config).save_pretrained(tmp_path / "tagger")
+    texts.tokenizer_for("bert").save_pretrained(tmp_path / "tagger")
+    with pytest.raises(ValueError, match="holds a ModernBertForTokenClassification"):
+        models.load(tmp_path / "tagger")
+
+
+@pytest.mark.parametrize("name", [registry.WEIGHTS, registry.ADAPTER_WEIGHTS])
+def test_weights_that_are_cut_short_are_refused_with_their_folder(tmp_path, folder, name):
+    save_adapter(tmp_path / "adapter", folder)
+    path = (folder if name == registry.WEIGHTS else tmp_path / "adapter") / name
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(ValueError, match=f"{path.parent.name}.* damaged or cut short"):
+        models.load(path.parent)
+
+
+def test_several_labels_at_once_have_a_probability_each_and_attribution_agrees(tmp_path):
+    several = save_tiny(tmp_path / "several", labels=("a", "b", "c"), problem_type="multi_label_classification")
+    c = models.load(several, device="cpu")
+    found = c.predict("a good film")[0]
+    for target in range(3):
+        assert attribute(c.model, c.tokenizer, "a good film", target=target, steps=1).value == pytest.approx(
+            found[target]
+        )
+    assert not np.isclose(found.sum(), 1)
+
+
+def test_the_warning_of_a_cut_names_the_text_by_its_place_in_the_batch(folder):
+    c = models.load(folder, device="cpu")
+    with pytest.warns(UserWarning, match="2 of 6 texts .* text 5, has 62 tokens") as seen:
+        c.predict(["good"] * 3 + ["good " * 50, "bad", "good " * 60], batch_size=2)
+    assert len(seen) == 1
