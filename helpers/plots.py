@@ -43,7 +43,8 @@ RULES = {"left": "#cc79a7", "right": "#d55e00", "midpoint": "#009e73", "gauss": 
 def completeness(a) -> go.Figure:
     """Return, layer by layer, F(A) - F(start) beside the sum of the layer's scores, and below them the gap.
 
-    The gap is drawn as a share of F(A) - F(start), on a logarithmic axis; an exact integral has none.
+    The gap is drawn as a share of F(A) - F(start), on a logarithmic axis, with a line at the 1 % that steps="auto"
+    allows; an exact integral has none.
     """
     change = a.value - np.asarray(a.start, dtype=float)
     gap = np.asarray(a.gap, dtype=float)
@@ -63,9 +64,9 @@ def completeness(a) -> go.Figure:
         layout=show.layout(
             a,
             f"Completeness: do the scores add up to {difference}?",
-            width=max(640, 120 + 36 * len(names)),
+            width=max(800, 170 + 36 * len(names)),  # narrower, the toolbar covers the title
             height=470,
-            margin=dict(l=90, r=24, t=112, b=50),
+            margin=dict(l=90, r=84, t=112, b=50),
             bargap=0.35,
             legend=dict(orientation="h", x=0, y=1.02, xanchor="left", yanchor="bottom"),
             xaxis=dict(title=_small("layer"), type="category", anchor="y2", showgrid=False),
@@ -80,6 +81,19 @@ def completeness(a) -> go.Figure:
         **same, y=drawn, yaxis="y2", mode="markers", showlegend=False, marker=dict(color=show.INK, size=9)
     )
     figure.update_yaxes(tickformat="~%", selector=dict(type="log"))
+    figure.add_shape(
+        type="line",
+        xref="paper",
+        x0=0,
+        x1=1,
+        yref="y2",
+        y0=0.01,
+        y1=0.01,
+        line=dict(color=show.FAINT, width=1, dash="dot"),
+    )
+    # on a logarithmic axis a shape is placed by its value, a note by the logarithm
+    note = dict(xref="paper", x=1.01, xanchor="left", yref="y2", y=-2, showarrow=False, align="left")
+    figure.add_annotation(**note, **_small("1 %<br>allowed"))
     return figure
 
 
@@ -101,7 +115,13 @@ def share_of_mass(values: np.ndarray, fractions: Sequence[float]) -> np.ndarray:
     return np.interp(np.asarray(fractions) * len(sizes), np.arange(len(held)), held)
 
 
-def concentration(values: Mapping[str, Sequence[np.ndarray]], *, mark: float = 0.01) -> Figure:
+def concentration(
+    values: Mapping[str, Sequence[np.ndarray]],
+    *,
+    mark: float = 0.01,
+    title: str = "",
+    colors: Mapping[str, str] | None = None,
+) -> Figure:
     """Return how few links hold how much: the share of the mass against the share of links, largest links first.
 
     A line is the median over examples, its band the middle 80 %. The dotted line is equal shares.
@@ -110,6 +130,8 @@ def concentration(values: Mapping[str, Sequence[np.ndarray]], *, mark: float = 0
         values: name -> one array per example, of any shape (its |values| are ranked), for instance
             {"attention": [a.attention for a in many], "attribution": [a.scores for a in many]}.
         mark: the share of links at which the figure states the numbers.
+        title: what is drawn; the number of examples is added.
+        colors: name -> colour, where it shall not be the usual one.
 
     Raises:
         ValueError: there is nothing to draw, or an example whose values are all 0.
@@ -118,11 +140,10 @@ def concentration(values: Mapping[str, Sequence[np.ndarray]], *, mark: float = 0
         raise ValueError("There is nothing to draw: give every name at least one example's array.")
     fractions = np.unique(np.append(np.logspace(-4, 0, 121), mark))
     others = iter(sns.color_palette(["#cc79a7", "#7f7f7f", "#0072b2"], len(values)).as_hex())
-    named = {"attention": show.ATTENTION[-3], "attribution": show.RAISES}
+    named = {"attention": show.ATTENTION[-3], "attribution": show.RAISES, **(colors or {})}
     colors = {name: named.get(name) or next(others) for name in values}
     with plt.rc_context(show.PAPER):
-        figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
-        axes.plot(fractions, fractions, color=show.FAINT, lw=1, ls=":")
+        figure, axes = plt.subplots(figsize=(7.2, 4.9), layout="constrained")
         for name, arrays in values.items():
             curves = np.array([share_of_mass(array, fractions) for array in arrays])
             low, middle, high = np.quantile(curves, [0.1, 0.5, 0.9], axis=0)
@@ -131,6 +152,7 @@ def concentration(values: Mapping[str, Sequence[np.ndarray]], *, mark: float = 0
             label = f"{name}: {100 * mark:.3g} % of links hold {100 * at:.0f} %"
             axes.plot(fractions, middle, color=colors[name], lw=2.2, label=label)
             axes.plot([mark], [at], "o", color=colors[name], ms=6)
+        axes.plot(fractions, fractions, color=show.FAINT, lw=1, ls=":", label="equal shares")
         axes.set(
             xscale="log",
             xlim=(1e-4, 1),
@@ -138,10 +160,11 @@ def concentration(values: Mapping[str, Sequence[np.ndarray]], *, mark: float = 0
             xlabel="share of all links, largest first",
             ylabel="share of the total",
         )
-        axes.set_title(f"{len(arrays)} examples: median and middle 80 %", fontsize=11, pad=10)
+        counted = f"{len(arrays)} examples: median and middle 80 %"
+        axes.set_title(f"{title} ({counted})" if title else counted, fontsize=11, pad=10)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.4g} %"))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.0f} %"))
-        axes.legend(frameon=False, loc="upper left")
+        figure.legend(frameon=False, loc="outside lower center", ncol=2)  # inside it would lie on the bands
         sns.despine(figure)
     plt.close(figure)
     return figure

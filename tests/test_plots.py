@@ -337,6 +337,15 @@ def test_completeness_shows_both_sides_and_their_gap():
     assert plots.completeness(sample(baseline="mean")).data[0].name == "F(A) - F(mean)"
 
 
+def test_completeness_marks_what_is_allowed():
+    figure = plots.completeness(sample())
+    (line,), (note,) = figure.layout.shapes, figure.layout.annotations
+    assert line.yref == note.yref == "y2" and line.y0 == line.y1 == 10**note.y == 0.01
+    low, high = figure.layout.yaxis2.range
+    assert low < note.y < high and note.text.startswith("1 %")
+    assert figure.layout.width >= 800, "the toolbar has room beside the title"
+
+
 def test_share_of_mass_by_hand():
     values = np.array([[6.0, -2.0], [1.0, -1.0]])
     np.testing.assert_allclose(plots.share_of_mass(values, [0, 0.25, 0.5, 1]), [0, 0.6, 0.8, 1])
@@ -356,9 +365,20 @@ def test_concentration_draws_the_median_of_the_examples():
     assert lines["attribution"].get_ydata()[at] == pytest.approx(1)
     assert lines["attribution"].get_label() == "attribution: 1 % of links hold 100 %"
     assert axes.get_title(loc="left").startswith("3 examples")
+    assert [text.get_text() for text in figure.legends[0].texts][-1] == "equal shares"
     for nothing in ({}, {"attention": []}):
         with pytest.raises(ValueError, match="nothing to draw"):
             plots.concentration(nothing)
+
+
+def test_concentration_takes_a_title_and_colours():
+    values = {name: [np.arange(1.0, 9)] for name in ("attention", "control", "other")}
+    (axes,) = plots.concentration(values, title="As pooled", colors={"control": "#123456"}).axes
+    assert axes.get_title(loc="left") == "As pooled (1 examples: median and middle 80 %)"
+    drawn = {line.get_label().split(":")[0]: line.get_color() for line in axes.lines}
+    (usual,) = plots.concentration({"attention": values["attention"]}).axes
+    assert drawn["control"] == "#123456" and drawn["attention"] == usual.lines[0].get_color()
+    assert len({drawn[name] for name in values}) == 3
 
 
 def test_convergence_draws_one_line_a_rule():
