@@ -24,7 +24,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo '  make run PROFILE=quick ONLY="00 01"     shorter, and some notebooks only'
-	@echo '  make run ONLY=01 SOURCE=path/to/sst2    on data of your own, in the layout of GLUE'
+	@echo '  make run ONLY=01 SOURCE=path/to/GLUE    on data of your own, in the layout of GLUE'
 	@echo '  make run ARGS="-p steps=40 --fresh"     any option of: python -m helpers.suite run --help'
 	@echo '  make test ARGS="-k suite"               any option of pytest'
 	@echo '  PYTHON=python3.12 names the Python to start from, PIP_ARGS="..." is added to each pip install.'

@@ -84,7 +84,7 @@ def build_gallery(folder: Path, entries: Sequence[Entry], *, title: str = "Atten
         _copy_plotly(assets)
     for stale in set(folder.glob("*.html")) - {folder / entry.page for entry in shown}:
         stale.unlink()
-    for name, heading in (("results", "Results beside the published ones"), ("index", title)):
+    for name, heading in (("results", "Results, beside published ones where there are any"), ("index", title)):
         page = _template(f"{name}.html.j2").render(title=heading, entries=entries, figures=False)
         (folder / f"{name}.html").write_text(page, encoding="utf-8")
     return folder / "index.html"
