@@ -82,7 +82,7 @@ class Blocks:
             yield
             return
         modules = {id(call.module): call.module for call in self.calls}
-        count = 0
+        states, count = self.states, 0
 
         def replay(module: nn.Module) -> Callable:
             run = module.forward
@@ -94,7 +94,7 @@ class Blocks:
                     return run(*args, **kwargs)
                 count_call(module)
                 output = self.calls[number].output
-                hidden = self.states[number][rows]  # of every block: a head may read them all
+                hidden = states[number][rows]  # of every block: a head may read them all
                 return hidden if isinstance(output, Tensor) else (hidden, *output[1:])
 
             return forward

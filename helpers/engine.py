@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from helpers.attention import Touch, UnsupportedModelError, check_model, touch
 from helpers.blocks import Blocks
-from helpers.outputs import log_probabilities, probabilities
+from helpers.outputs import log_probabilities, logits_of, probabilities
 from helpers.quadrature import check_steps, points_and_weights
 
 OUTPUTS = ("probability", "logit", "log-probability")
@@ -154,7 +154,7 @@ def _frozen(model: nn.Module) -> Iterator[None]:
 
 
 def _logits(outputs) -> Tensor:
-    logits = outputs[0] if isinstance(outputs, tuple) else getattr(outputs, "logits", None)  # return_dict=False
+    logits = logits_of(outputs)
     if logits is None or logits.ndim != 2:
         raise UnsupportedModelError(
             "The model gives no class logits [batch, class]: load it with AutoModelForSequenceClassification."

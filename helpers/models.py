@@ -31,7 +31,7 @@ from transformers import (
 )
 
 from helpers.inputs import Text, encode
-from helpers.outputs import probabilities
+from helpers.outputs import logits_of, probabilities
 from helpers.registry import (
     ADAPTER_WEIGHTS,
     BASE,
@@ -173,8 +173,7 @@ def predict_logits(
             for start in range(0, len(order), batch_size):
                 rows = order[start : start + batch_size].tolist()
                 inputs = encoded.batch(rows)
-                outputs = model(**inputs)
-                raw = outputs[0] if isinstance(outputs, tuple) else outputs.logits  # return_dict=False
+                raw = logits_of(model(**inputs))
                 found.update(zip(rows, raw.float().cpu().numpy(), strict=True))
     finally:
         model.train(training)

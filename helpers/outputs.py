@@ -6,9 +6,16 @@ once. A model with a single output is a regressor: its output is taken as it is.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+
+def logits_of(outputs: Any) -> Any:
+    """Return the logits in what a classifier gave out, a tuple where its config has return_dict=False; None if none."""
+    return outputs[0] if isinstance(outputs, tuple) else getattr(outputs, "logits", None)
 
 
 def log_probabilities(logits: Tensor, config) -> Tensor:
