@@ -57,12 +57,12 @@ def _confusion(m: Mapping, labels: Sequence[str]) -> str:
 
 def card(training: Mapping) -> str:
     """The model card, in Markdown, of what ``training.json`` records."""
-    labels, settings, dev, test = training["labels"], training["settings"], training["dev"], training.get("test")
-    rows = [_row("dev (chosen on)", dev)] + ([_row("test (looked at once)", test)] if test else [])
+    labels, settings = training["labels"], training["settings"]
+    splits = {name: training[name] for name in training.get("measured", ("dev", "test")) if name in training}
+    kinds = {"dev": "dev (chosen on)"}
+    rows = [_row(kinds.get(name, f"{name} (looked at once)"), found) for name, found in splits.items()]
     looks = "\n".join(f"| {h['step']:,} | {h['accuracy']:.2%} | {h['loss']:.3f} |" for h in training["history"])
-    tables = "\n\n".join(
-        f"Confusion on {name}:\n\n{_confusion(m, labels)}" for name, m in (("dev", dev), ("test", test)) if m
-    )
+    tables = "\n\n".join(f"Confusion on {name}:\n\n{_confusion(found, labels)}" for name, found in splits.items())
     options = ", ".join(f"{name} {value}" for name, value in settings.items())
     return f"""---
 base_model: {training["base"]}

@@ -15,18 +15,19 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 
 from helpers import models
 from helpers._card import card, measures
 from helpers.registry import ADAPTER_WEIGHTS, BASE, adapter_folder, file_sha256
-from helpers.trainer import Settings, Trainer, attach, examples, write_text
+from helpers.trainer import Settings, Trainer, attach, examples, relabel, write_text
 
 
 def finetune(
@@ -36,7 +37,7 @@ def finetune(
     *,
     labels: Sequence[str],
     base: str | os.PathLike = "minilm",
-    test: pd.DataFrame | None = None,
+    test: pd.DataFrame | Mapping[str, pd.DataFrame] | None = None,
     settings: Settings | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_every: int = 500,
@@ -55,8 +56,9 @@ def finetune(
         out: folder for the adapter, ``training.json`` and the card ``README.md``.
         labels: class names in the order that the logits shall have.
         base: an encoder for a new adapter (``"minilm"``, or a folder or hub id of BERT or its kin), or an adapter to
-            go on from (``"minilm-sst2"``, an adapter's folder). A folder is noted as given.
-        test: examples to measure once, at the very end.
+            go on from (``"minilm-sst2"``, an adapter's folder), also to other labels: see :func:`relabel`. A folder
+            is noted as given.
+        test: examples to measure once, at the very end; several such tables by name.
         settings: see :class:`Settings`.
         checkpoint: file to keep the state in; ``build/finetune/<name of out>.safetensors`` if None.
         checkpoint_every: steps from one checkpoint to the next.
@@ -65,22 +67,24 @@ def finetune(
         about: ``task``, ``data`` and ``command`` for the card.
 
     Returns:
-        What ``training.json`` holds: measurements on dev and test, history, settings, sizes.
+        What ``training.json`` holds: measurements on dev and the tests, history, settings, sizes.
     """
     settings, out = settings or Settings(), Path(out)
+    tests = {"test": test} if isinstance(test, pd.DataFrame) else dict(test or {})
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: it must be at least 1 step.")
     if out.exists() and not out.is_dir():
         raise ValueError(f"out is {str(out)!r}, which is a file: give a folder.")
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise ValueError(f"checkpoint is {str(checkpoint)!r}, which is a folder: give a file.")
-    for frame in (train, dev) if test is None else (train, dev, test):
+    for frame in (train, dev, *tests.values()):
         examples(frame, labels)  # before any long work
     checkpoint = Path(checkpoint or Path("build/finetune") / f"{out.name}.safetensors")
     models.set_seed(settings.seed)
     adapter = adapter_folder(base)
     if adapter:
-        peft, tokenizer = models.open_adapter(adapter, labels=labels, trainable=True)
+        peft, tokenizer = models.open_adapter(adapter, trainable=True)
+        relabel(peft, labels)
     else:
         model, tokenizer = models.load_base(base, labels)
         peft = attach(model, settings)
@@ -90,24 +94,23 @@ def finetune(
     trainer.resume(checkpoint)
     trainer.fit(checkpoint=checkpoint, every=checkpoint_every, progress=progress)
     trainer.export()  # again, for a run that was already finished and whose folder is gone
-    return _report(trainer, dev, test, about or {})
+    return _report(trainer, {"dev": dev} | tests, about or {})
 
 
 def _public_id(base: str | os.PathLike) -> str:
     return BASE.hub_id if str(base) == BASE.name else str(base)
 
 
-def _report(trainer: Trainer, dev: pd.DataFrame, test: pd.DataFrame | None, about: dict) -> dict:
+def _report(trainer: Trainer, frames: Mapping[str, pd.DataFrame], about: dict) -> dict:
     """Measure the merged float32 model that the written file gives; write ``training.json`` and the card."""
     out, weights = trainer.out, trainer.out / ADAPTER_WEIGHTS
     peft, tokenizer = models.open_adapter(out, labels=trainer.labels)
     merged = peft.merge_and_unload().to(trainer.model.device)
     found = {}
-    for name, frame in (("dev", dev), ("test", test)):
-        if frame is not None:
-            texts, gold = examples(frame, trainer.labels)
-            raw = models.predict_logits(merged, tokenizer, texts, max_length=trainer.settings.max_length)
-            found[name] = measures(raw, gold)
+    for name, frame in frames.items():
+        texts, gold = examples(frame, trainer.labels)
+        raw = models.predict_logits(merged, tokenizer, texts, max_length=trainer.settings.max_length)
+        found[name] = measures(raw, gold)
     best = max(trainer.history, key=lambda h: (h["accuracy"], -h["loss"]))
     threads = f"{torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"
     training = {
@@ -129,11 +132,27 @@ def _report(trainer: Trainer, dev: pd.DataFrame, test: pd.DataFrame | None, abou
         "trained_parameters": sum(p.numel() for p in trainer.weights.values()),
         "bytes": weights.stat().st_size,
         "adapter_sha256": file_sha256(weights),
+        "measured": list(found),
         **found,
     }
     write_text(out / "training.json", json.dumps(training, indent=2) + "\n")
     write_text(out / "README.md", card(training))
     return training
+
+
+def vary_stops(frame: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+    """Let half of the examples, drawn at random, end in full stops and the other half not.
+
+    Files of one task that treat final full stops differently would teach a model to tell the files apart. An
+    example's texts are treated alike; texts that end in another mark (``?``, ``"``) are left as they are.
+    """
+    stopped = np.random.default_rng(seed).random(len(frame)) < 0.5
+    varied = frame.copy()
+    for column in ("first", "second"):
+        bare = frame[column].str.replace(r"\s*\.$", "", regex=True)
+        with_stop = bare.mask(bare.str.contains(r"\w$"), bare + ".")
+        varied[column] = with_stop.where(stopped, bare).where(bare != "", frame[column])
+    return varied
 
 
 def main(arguments: Sequence[str] | None = None) -> dict:
@@ -143,9 +162,12 @@ def main(arguments: Sequence[str] | None = None) -> dict:
     parser = argparse.ArgumentParser(prog="python -m helpers.finetune", description=__doc__.splitlines()[0])
     parser.add_argument("--task", required=True, choices=sorted(data.TASKS))
     parser.add_argument("--data", required=True, help="folder with train.tsv and dev.tsv, or 'bundled', or 'hub'")
+    parser.add_argument("--also", nargs="+", default=[], type=Path, help="more files to learn from, laid out alike")
+    parser.add_argument("--vary-stops", action="store_true", help="half of the training texts end in full stops")
     parser.add_argument("--out", required=True, type=Path, help="folder for the adapter and its card")
     parser.add_argument("--base", default="minilm", help="encoder, or adapter to go on from (default: minilm)")
     parser.add_argument("--test", action="store_true", help="measure once on the test split, at the end")
+    parser.add_argument("--measure", nargs="+", default=[], metavar="SPLIT", help="further splits to measure then")
     parser.add_argument("--limit", type=int, help="so many examples of each split, for a try")
     parser.add_argument("--threads", type=int, help="of torch on the CPU")
     parser.add_argument("--checkpoint", type=Path, help="default: build/finetune/<name of out>.safetensors")
@@ -157,18 +179,24 @@ def main(arguments: Sequence[str] | None = None) -> dict:
     settings = Settings(**{field.name: getattr(given, field.name) for field in fields(Settings)})
     if given.threads:
         torch.set_num_threads(given.threads)
-    splits = ("train", "dev", "test") if given.test else ("train", "dev")
+    measured = [*(["test"] if given.test else []), *given.measure]
+    splits = ("train", "dev", *measured)
     frames = {split: data.load(given.task, given.data, split=split, limit=given.limit) for split in splits}
+    more = [data.load(given.task, file.parent, split=file.stem, limit=given.limit) for file in given.also]
+    frames["train"] = pd.concat([frames["train"], *more], ignore_index=True)
+    if given.vary_stops:
+        frames["train"] = vary_stops(frames["train"], seed=given.seed)
     place = given.data if given.data in ("bundled", "hub") else "FOLDER"  # a card names no folder of one machine
     source = "a folder in GLUE's layout" if place == "FOLDER" else f"source {place!r}"
+    also = f" with the files after --also ({sum(map(len, more)):,} examples)" if more else ""
     about = {
         "task": given.task,
-        "data": f"{given.task} from {source}; its train split to learn from, its dev split to choose on",
+        "data": f"{given.task} from {source}; its train split to learn from{also}, its dev split to choose on",
         "command": _command(given, settings, place),
     }
     return finetune(
         frames["train"], frames["dev"], given.out, labels=data.TASKS[given.task].labels, base=given.base,
-        test=frames.get("test"), settings=settings, checkpoint=given.checkpoint,
+        test={split: frames[split] for split in measured}, settings=settings, checkpoint=given.checkpoint,
         checkpoint_every=given.checkpoint_every, about=about,
     )  # fmt: skip
 
@@ -176,12 +204,16 @@ def main(arguments: Sequence[str] | None = None) -> dict:
 def _command(given: argparse.Namespace, settings: Settings, place: str) -> str:
     """The command that makes this adapter again, with what is not a default."""
     parts = [f"python -m helpers.finetune --task {given.task} --data {place} --out {_relative(given.out)}"]
+    also = " ".join(f"FOLDER/{file.parent.name}/{file.name}" for file in given.also)
+    parts += [f"--also {also}"] if also else []
+    parts += ["--vary-stops"] if given.vary_stops else []
     parts += [f"--base {given.base}"] if given.base != "minilm" else []
     parts += [f"--limit {given.limit}"] if given.limit else []
     parts += [f"--threads {given.threads}"] if given.threads else []
     for field in fields(Settings):
         value = getattr(settings, field.name)
         parts += [f"--{field.name.replace('_', '-')} {value}"] if value != field.default else []
+    parts += [f"--measure {' '.join(given.measure)}"] if given.measure else []
     return " ".join(parts + (["--test"] if given.test else []))
 
 

@@ -107,6 +107,38 @@ def attach(model: nn.Module, settings: Settings) -> PeftModel:
         return get_peft_model(model, config)
 
 
+def relabel(peft: PeftModel, labels: Sequence[str]) -> None:
+    """Give an adapter's classifier other labels, in place: where training for a related task starts from.
+
+    A label that it knows keeps its row of weights. A new one starts at the mean of the rows that are given up, as
+    ``not_entailment`` does between ``neutral`` and ``contradiction``; with no label in common all rows are drawn anew.
+    """
+    model = peft.get_base_model()
+    old = [model.config.id2label[i] for i in range(model.config.num_labels)]
+    if old == list(labels):
+        return
+    for module in model.classifier.modules():
+        if isinstance(module, nn.Linear) and module.out_features == len(old):
+            module.weight = _rows(module.weight, old, labels, model.config.initializer_range)
+            module.bias = _rows(module.bias, old, labels, 0.0)
+            module.out_features = len(labels)
+    model.config.id2label = dict(enumerate(labels))
+    model.config.label2id = {name: i for i, name in enumerate(labels)}
+    model.num_labels = len(labels)
+
+
+def _rows(rows: nn.Parameter, old: Sequence[str], labels: Sequence[str], spread: float) -> nn.Parameter:
+    """The rows of a classifier's weights, one a label, in the new order."""
+    new = torch.randn(len(labels), *rows.shape[1:]).to(rows) * spread
+    given_up = [i for i, name in enumerate(old) if name not in labels]
+    if 0 < len(given_up) < len(old):
+        new[:] = rows.detach()[given_up].mean(dim=0)
+    for i, label in enumerate(labels):
+        if label in old:
+            new[i] = rows.detach()[list(old).index(label)]
+    return nn.Parameter(new, requires_grad=rows.requires_grad)
+
+
 def batches(lengths: Sequence[int], batch_size: int, *, seed: int, epoch: int) -> list[np.ndarray]:
     """Row numbers of an epoch's batches: at random, yet similar lengths together, so that little is padding.
 

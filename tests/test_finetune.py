@@ -225,6 +225,55 @@ def test_an_adapter_is_trained_further_from_where_it_stands(base, finished, tmp_
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_an_adapter_goes_on_to_a_related_task_with_the_head_it_can_use(tmp_path):
+    base = save_tiny(tmp_path / "base", labels=("yes", "perhaps", "no"), initializer_range=0.1)
+    peft = trainer.attach(models.load_base(base, ("yes", "perhaps", "no"))[0], SETTINGS)
+    head = peft.get_base_model().classifier.modules_to_save["default"]
+    with torch.no_grad():
+        head.weight += torch.arange(3.0)[:, None]
+        head.bias += torch.arange(3.0)
+    weight, bias = head.weight.detach().clone(), head.bias.detach().clone()
+    trainer.relabel(peft, ("not_yes", "yes"))
+    assert head.weight.shape[0] == head.out_features == 2 and head.weight.requires_grad
+    assert torch.equal(head.weight[1], weight[0]) and torch.equal(head.bias[1], bias[0])
+    assert torch.allclose(head.weight[0], weight[1:].mean(0)) and torch.allclose(head.bias[0], bias[1:].mean())
+    assert peft.get_base_model().config.id2label == {0: "not_yes", 1: "yes"}
+    assert peft(input_ids=torch.tensor([[2, 3]])).logits.shape == (1, 2)
+
+
+def test_an_adapter_goes_on_to_an_unrelated_task_with_a_head_of_its_own(base, finished, tmp_path):
+    labels = ("red", "green", "blue")
+    rows = frame().assign(label=[labels[i % 3] for i in range(48)])
+    settings = finetune.Settings(**{**vars(SETTINGS), "epochs": 1, "rate": 1e-12})
+    report = finetune.finetune(
+        rows, rows, tmp_path / "out", labels=labels, base=finished[0] / "adapter", settings=settings, progress=False,
+        device="cpu", checkpoint=tmp_path / "state",
+    )  # fmt: skip
+    assert np.shape(report["dev"]["confusion"]) == (3, 3)
+    before = load_file(finished[0] / "adapter" / registry.ADAPTER_WEIGHTS)
+    after = load_file(tmp_path / "out" / registry.ADAPTER_WEIGHTS)
+    heads = {name for name in before if "classifier" in name}
+    assert heads and all(torch.equal(before[name], after[name]) for name in before if name not in heads)
+    weight = next(after[name] for name in heads if after[name].ndim == 2)
+    assert weight.shape[0] == 3 and len({tuple(row.tolist()) for row in weight}) == 3
+    assert models.load(tmp_path / "out").labels == labels
+
+
+def test_final_stops_are_drawn_alike_for_both_texts_and_other_marks_stay():
+    given = pd.DataFrame(
+        {"first": ["He left.", "Who", "Stop!", "A dog ."] * 50, "second": ["So he left", ".", "", "A."] * 50}
+    )
+    varied = finetune.vary_stops(given, seed=1)
+    assert finetune.vary_stops(given, seed=1).equals(varied) and not finetune.vary_stops(given, seed=2).equals(varied)
+    assert set(zip(varied["first"][::4], varied["second"][::4], strict=True)) == {
+        ("He left", "So he left"), ("He left.", "So he left."),
+    }  # fmt: skip
+    assert set(varied["first"][1::4]) == {"Who", "Who."} and set(varied["second"][1::4]) == {"."}
+    assert set(varied["first"][2::4]) == {"Stop!"} and set(varied["second"][2::4]) == {""}
+    assert set(varied["first"][3::4]) == {"A dog", "A dog."}
+    assert 0.3 < varied["first"].str.endswith(".").mean() < 0.45  # half of three in four
+
+
 def test_pairs_and_bfloat16(base, tmp_path):
     pairs = frame().assign(second="we love it")
     settings = finetune.Settings(**{**vars(SETTINGS), "precision": "bfloat16", "epochs": 1, "evaluate_every": 0})
@@ -307,14 +356,18 @@ def test_measures_against_numbers_worked_by_hand():
 def test_the_command_line_trains_and_its_card_names_the_command_but_no_folder(base, tmp_path):
     given = tmp_path / "sst2"
     given.mkdir()
-    for split, seed in (("train", 0), ("dev", 1), ("test", 2)):
+    for split, seed in (("train", 0), ("dev", 1), ("test", 2), ("more", 3)):
         rows = frame(24, seed=seed)
         lines = [f"{text}\t{LABELS.index(label)}" for text, label in zip(rows["first"], rows["label"], strict=True)]
         (given / f"{split}.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
     report = finetune.main(
         f"--task sst2 --data {given} --out {tmp_path / 'mine'} --base {base} --rank 2 --epochs 1 --batch-size 8 --test "
-        f"--checkpoint {tmp_path / 'state'}".split()
+        f"--checkpoint {tmp_path / 'state'} --also {given / 'more.tsv'} {given / 'dev.tsv'} --vary-stops "
+        "--measure more".split()
     )
+    assert report["train_examples"] == 72 and report["measured"] == ["dev", "test", "more"]
+    assert "--also FOLDER/sst2/more.tsv FOLDER/sst2/dev.tsv --vary-stops" in report["command"]
+    assert "| more (looked at once) | 24 |" in (tmp_path / "mine" / "README.md").read_text()
     assert report["test"]["examples"] == 24 and report["labels"] == list(LABELS)
     assert report["command"].startswith("python -m helpers.finetune --task sst2 --data FOLDER --out mine")
     assert "--rank 2 --epochs 1 --batch-size 8" in report["command"] and report["command"].endswith("--test")
