@@ -5,6 +5,7 @@ PROFILE ?= demo
 PIP_ARGS ?=
 ONLY ?=
 SOURCE ?=
+GLUE ?=
 ARGS ?=
 
 # Threads of torch that wait give way: on a busy machine the ones that spin make everything many times slower.
@@ -18,7 +19,7 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 quote = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
-.PHONY: help run list test lab lint format lock weights clean distclean FORCE
+.PHONY: help run list test table lab lint format lock weights clean distclean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +39,9 @@ list: .venv/ready ## show the notebooks and their parameters
 
 test: .venv/ready ## run the tests
 	$(PY) -m pytest $(ARGS)
+
+table: .venv/ready ## accuracy of the four tasks: GLUE=path/to/GLUE beside the bundled sentences
+	@$(PY) -m helpers.evaluate $(if $(GLUE),--glue $(call quote,$(GLUE))) $(ARGS)
 
 lab: .venv/ready ## open the notebooks in JupyterLab
 	JUPYTER_PATH= JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks \

@@ -362,18 +362,21 @@ def _from_hub(task: Task, split: str) -> _Table:
     """Read a split of GLUE from the hub or its local cache; label numbers become the names they have there."""
     if split not in task.hub_splits:
         raise ValueError(f"The hub has no split {split!r} of {task.name}. Splits: {', '.join(task.hub_splits)}.")
-    from datasets import load_dataset  # slow to import, and needed for this source alone
+    from helpers.hub import fetch  # slow to import, and needed for this source alone
 
     name = task.hub_splits[split]
-    try:
-        dataset = load_dataset(task.hub_id, task.name, split=name, revision=task.revision)
-    except Exception as error:  # whatever went wrong in there, the way out is the same
-        cause = " ".join(str(error).split())[:200]
-        bundled = ", ".join(name for name in TASKS if any((BUNDLED / name).glob("*.tsv")))
-        raise ConnectionError(
-            f"{task.name} could not be had from the hub ({task.hub_id}; {type(error).__name__}: {cause}). Without a "
-            f'network give source="bundled" (which has {bundled}), or the folder of your GLUE files.'
-        ) from error
+    files = f"{task.name}/{name}-*.parquet"
+    bundled = ", ".join(name for name in TASKS if any((BUNDLED / name).glob("*.tsv")))
+    instead = f'Without a network give source="bundled" (which has {bundled}), or the folder of your GLUE files.'
+    folder = fetch(
+        task.hub_id, task.revision, files=("README.md", files), needs=(files, "README.md"), instead=instead,
+        kind="dataset",
+    )  # fmt: skip
+    from datasets import Dataset
+    from datasets.info import DatasetInfosDict
+
+    features = DatasetInfosDict.from_directory(str(folder))[task.name].features
+    dataset = Dataset.from_parquet([str(path) for path in sorted(folder.glob(files))], features=features)
     values = dataset[:]
     names = getattr(dataset.features["label"], "names", None)
     if names is not None:

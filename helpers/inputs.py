@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple
@@ -49,6 +49,13 @@ class Encoded:
         """Return the tensors of some of the texts, no wider than the longest of them."""
         width = max(len(self.tokens[row]) for row in rows)
         return {name: tensor[rows, :width] for name, tensor in self.tensors.items()}
+
+    def rows_by_length(self, batch_size: int) -> Iterator[list[int]]:
+        """Yield the rows of batches of texts of like length, the longest first: too large a batch fails at once."""
+        if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size!r}: it must be a whole number of at least 1.")
+        order = sorted(range(len(self.tokens)), key=lambda row: -len(self.tokens[row]))
+        yield from (order[first : first + batch_size] for first in range(0, len(order), batch_size))
 
 
 def is_text(value: object) -> bool:

@@ -36,12 +36,11 @@ from helpers.registry import (
     ADAPTER_WEIGHTS,
     BASE,
     REGISTRY,
-    WEIGHTS,
     Entry,
     adapter_folder,
     base_folder,
     download,
-    verify,
+    verify_download,
 )
 
 
@@ -88,7 +87,7 @@ def load(name: str | os.PathLike, *, device: str | torch.device = "auto", revisi
     Raises:
         ValueError: no such model; its weights are not in safetensors; a hash or the labels do not fit.
         FileNotFoundError: the MiniLM base is not on this machine.
-        ConnectionError: the hub cannot be reached.
+        ConnectionError: the hub did not give the model; the message says why, and what works without it.
     """
     entry = REGISTRY.get(str(name))
     adapter = adapter_folder(name)
@@ -160,24 +159,18 @@ def predict_logits(
 
     Texts of similar length share a batch, so that little is padding.
     """
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size!r}: it must be a whole number of at least 1.")
     encoded = encode(model, tokenizer, texts, max_length=max_length)
-    lengths = [len(tokens) for tokens in encoded.tokens]
-    order = np.argsort(lengths, kind="stable")[::-1]  # longest first: too large a batch fails at once
     found: dict[int, np.ndarray] = {}
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            for start in range(0, len(order), batch_size):
-                rows = order[start : start + batch_size].tolist()
-                inputs = encoded.batch(rows)
-                raw = logits_of(model(**inputs))
+            for rows in encoded.rows_by_length(batch_size):
+                raw = logits_of(model(**encoded.batch(rows)))
                 found.update(zip(rows, raw.float().cpu().numpy(), strict=True))
     finally:
         model.train(training)
-    return np.stack([found[i] for i in range(len(lengths))])
+    return np.stack([found[row] for row in sorted(found)])
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -198,14 +191,17 @@ def set_seed(seed: int) -> None:
 
 def _whole(folder: Path, entry: Entry | None = None) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A classifier that needs no adapter; labels without a name get the registry's."""
-    if entry and (folder / WEIGHTS).is_file():
-        verify(folder / WEIGHTS, entry.sha256, "load it by its folder")
+    if entry:
+        verify_download(folder, entry)
     model, tokenizer = _read(folder)
     names = [model.config.id2label[i] for i in range(model.config.num_labels)]
     if entry:
         unnamed = [f"LABEL_{i}" for i in range(len(entry.labels))]
         if [name.lower() for name in names] != list(entry.labels) and names != unnamed:
-            raise ValueError(f"{entry.name} has the labels {names}; the registry states {list(entry.labels)}.")
+            raise ValueError(
+                f"{entry.name} has the labels {names}; the registry states {list(entry.labels)}. Correct the labels of "
+                "its entry in helpers/registry.py, or load it by its folder, which takes the model's own."
+            )
         model.config.id2label = dict(enumerate(entry.labels))
         model.config.label2id = {name: i for i, name in enumerate(entry.labels)}
     return model, tokenizer
@@ -232,6 +228,11 @@ def _read(
             output_loading_info=True, ignore_mismatched_sizes=fresh_head,
         )  # fmt: skip
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    vocabulary = tokenizer.vocab_files_names.values()
+    if vocabulary and not any((folder / name).is_file() for name in vocabulary):
+        raise ValueError(  # transformers makes an empty one, to which every word is unknown
+            f"{folder} has no tokenizer (no {', no '.join(vocabulary)}): tokenizer.save_pretrained(folder) writes it."
+        )
     missing = sorted(report["missing_keys"])
     if missing and not fresh_head:
         raise ValueError(

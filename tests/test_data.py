@@ -1,20 +1,14 @@
-"""helpers.data: every layout, every kind of damage with its line number, samples, the hub by a stand-in, the hashes."""
+"""helpers.data: every layout, every kind of damage with its line number, samples, the hashes (the hub: test_hub.py)."""
 
 import doctest
 import hashlib
-import http.server
-import io
-import json
 import os
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from helpers import data
@@ -345,140 +339,6 @@ def test_docstring_examples_are_true():
 def test_import_is_light():
     code = "import sys, helpers.data; sys.exit(bool({'torch', 'datasets', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT).returncode == 0
-
-
-# --- The hub, by a stand-in on this machine that speaks as much of its protocol as `datasets` asks for.
-
-REVISION = data.TASKS["sst2"].revision
-SST2, MNLI = ["negative", "positive"], ["entailment", "neutral", "contradiction"]
-RTE = ["not_entailment", "entailment"]  # not GLUE's order: the names, not the numbers, must decide
-HUB = {  # (configuration, split) -> columns, label names
-    ("sst2", "validation"): ({"sentence": ['a " loud film ', "warm"], "label": [0, 1]}, SST2),
-    ("sst2", "test"): ({"sentence": ["who knows"], "label": [-1]}, SST2),
-    ("mnli", "validation_matched"): ({"premise": ["a", "n/a"], "hypothesis": ["b", "c"], "label": [2, 0]}, MNLI),
-    ("mnli", "validation_mismatched"): ({"premise": ["d"], "hypothesis": ["e"], "label": [1]}, MNLI),
-    ("rte", "train"): ({"sentence1": ["f"], "sentence2": ["g"], "label": [0]}, RTE),
-    ("rte", "validation"): ({"sentence1": ["f", "f"], "sentence2": ["g", " "], "label": [0, 1]}, RTE),
-}  # fmt: skip
-
-
-def hub_files() -> dict[str, bytes]:
-    configs, infos, files = [], [], {}
-    for config in dict.fromkeys(config for config, _ in HUB):
-        paths = []
-        for (name, split), (columns, names) in HUB.items():
-            if name == config:
-                labels = names
-                buffer = io.BytesIO()
-                pq.write_table(pa.table(columns), buffer)
-                files[f"{config}/{split}-0.parquet"] = buffer.getvalue()
-                paths.append({"split": split, "path": f"{config}/{split}-*"})
-                texts = [{"name": column, "dtype": "string"} for column in columns if column != "label"]
-        label = {"name": "label", "dtype": {"class_label": {"names": {str(i): n for i, n in enumerate(labels)}}}}
-        configs.append({"config_name": config, "data_files": paths})
-        infos.append({"config_name": config, "features": [*texts, label]})
-    card = json.dumps({"configs": configs, "dataset_info": infos})  # JSON is YAML too
-    return files | {"README.md": f"---\n{card}\n---\n".encode()}
-
-
-class Hub(http.server.BaseHTTPRequestHandler):
-    files = hub_files()
-
-    def do_GET(self):
-        path, _, _ = self.path.partition("?")
-        repository = f"datasets/{data.TASKS['sst2'].hub_id}"
-        name = path.removeprefix(f"/{repository}/resolve/{REVISION}/")
-        if name in self.files:
-            self.answer(self.files[name])
-        elif path.startswith(f"/api/{repository}/tree/{REVISION}"):
-            folder = path.removeprefix(f"/api/{repository}/tree/{REVISION}").strip("/")
-            self.answer(json.dumps(list(self.tree(folder))).encode())
-        elif path.startswith(f"/api/{repository}/revision/{REVISION}"):
-            self.answer(json.dumps({"id": data.TASKS["sst2"].hub_id, "sha": REVISION, "siblings": []}).encode())
-        else:
-            self.answer(b"", 404)
-
-    do_HEAD = do_GET  # noqa: N815 - the standard library's name
-
-    def tree(self, folder):
-        names = {Path(name).relative_to(folder).parts[0] for name in self.files if Path(name).is_relative_to(folder)}
-        for name in sorted(names):
-            path = f"{folder}/{name}".strip("/")
-            kind = "file" if path in self.files else "directory"
-            yield {"type": kind, "path": path, "size": len(self.files.get(path, b"")), "oid": "0" * 40}
-
-    def answer(self, body, status=200):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", f'"{hashlib.sha1(body).hexdigest()}"')
-        self.send_header("X-Repo-Commit", REVISION)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
-
-
-LOAD_ALL = """
-import json, sys, time
-if "no waiting" in sys.argv:
-    time.sleep = lambda seconds: None  # the client tries five more times, longer each time
-from helpers import data
-answers = []
-for task, split in json.loads(sys.argv[1]):
-    try:
-        answers.append(data.load(task, "hub", split=split).to_dict("records"))
-    except Exception as error:
-        answers.append(f"{type(error).__name__}: {error}")
-sys.stdout.write(json.dumps(answers))
-"""
-
-
-def load_from_hub(home, wanted, *options, **environment):
-    """Run in a process of its own: the address of the hub is read when `datasets` is imported."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    mine |= {"HF_HOME": str(home), "NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1", **environment}
-    command = [sys.executable, "-c", LOAD_ALL, json.dumps(wanted), *options]
-    done = subprocess.run(command, cwd=PROJECT, env=mine, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def test_hub(tmp_path):
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        wanted = [("sst2", "dev"), ("mnli", "dev"), ("mnli", "dev_mismatched"), ("rte", "train"),
-                  ("sst2", "test"), ("rte", "dev"), ("sst2", "dev_mismatched"), ("mrpc", "dev")]  # fmt: skip
-        address = f"http://127.0.0.1:{server.server_port}"
-        sst2, mnli, mismatched, rte, *errors = load_from_hub(tmp_path, wanted, HF_ENDPOINT=address)
-        server.shutdown()
-    nothing = {"split": "dev", "phenomenon": "", "pair": ""}
-    assert sst2 == [
-        {"first": 'a " loud film', "second": "", "label": "negative", "label_id": 0, **nothing},
-        {"first": "warm", "second": "", "label": "positive", "label_id": 1, **nothing},
-    ]
-    assert [(row["first"], row["second"], row["label"], row["label_id"]) for row in mnli + mismatched + rte] == [
-        ("a", "b", "contradiction", 2), ("n/a", "c", "entailment", 0),
-        ("d", "e", "neutral", 1),
-        ("f", "g", "not_entailment", 1),
-    ]  # fmt: skip
-    unlabelled, blank, split, absent = errors
-    assert "nyu-mll/glue sst2 test has no labels" in unlabelled and "Splits with labels here: train, dev." in unlabelled
-    assert "nyu-mll/glue rte validation, row 1: column 'sentence2' is empty" in blank
-    assert split == "ValueError: The hub has no split 'dev_mismatched' of sst2. Splits: train, dev, test."
-    assert absent.startswith("ConnectionError: mrpc could not be had from the hub")
-    # what was loaded once is there without a network
-    again, never = load_from_hub(tmp_path, [("sst2", "dev"), ("mrpc", "train")], HF_HUB_OFFLINE="1")
-    assert again == sst2 and never.startswith("ConnectionError: mrpc could not be had")
-
-
-@pytest.mark.parametrize("environment", [{"HF_ENDPOINT": "http://127.0.0.1:9"}, {"HF_HUB_OFFLINE": "1"}])
-def test_hub_out_of_reach_names_the_choices(tmp_path, environment):
-    (message,) = load_from_hub(tmp_path, [("sst2", "dev")], "no waiting", **environment)
-    assert message.startswith("ConnectionError: sst2 could not be had from the hub (nyu-mll/glue; ")
-    assert 'source="bundled" (which has sst2' in message and "folder of your GLUE files" in message
-    assert "\n" not in message
 
 
 # --- What is in data/

@@ -113,15 +113,25 @@ ARROWS = {
     "attribution": {"engine", "result"},
     # what uses it
     "pruning": {"attribution"},
+    "surgery": {"attention"},
     "triggers": {"attribution"},
-    "tree": set(),
+    "_tree_problem": set(),
+    "_tree_growth": {"_tree_problem"},
+    "_tree_optimum": {"_tree_growth"},
+    "_tree_export": set(),
+    "tree": {"_tree_optimum", "_tree_export"},
     # models and data
-    "data": set(),
-    "registry": set(),
+    "hub": set(),
+    "data": {"hub"},
+    "registry": {"hub"},
     "models": {"inputs", "outputs", "registry"},
     "_card": set(),
     "trainer": {"models", "_card"},
     "finetune": {"trainer", "data"},
+    "_labels": set(),
+    "evaluate": {"_card", "_labels", "data", "models", "records"},
+    "planted": {"data", "inputs"},
+    "learning": {"data"},
     # figures and controls
     "_display": set(),
     "_heatmaps": {"_display"},
@@ -153,7 +163,22 @@ def test_arrows(path):
 def test_widgets_and_torch_stay_where_they_belong():
     users = {path.stem for path in MODULES if any(name.split(".")[0] == "ipywidgets" for name in imports(path))}
     assert users <= {"widgets"}
-    free = {"data", "tree", "plots", "_display", "records", "outline", "gallery"}
+    free = {
+        "data",
+        "evaluate",
+        "_labels",
+        "learning",
+        "tree",
+        "_tree_problem",
+        "_tree_growth",
+        "_tree_optimum",
+        "_tree_export",
+        "plots",
+        "_display",
+        "records",
+        "outline",
+        "gallery",
+    }
     assert {path.stem for path in MODULES if path.stem in free and "torch" in imports(path)} == set()
 
 
