@@ -55,6 +55,12 @@ def _confusion(m: Mapping, labels: Sequence[str]) -> str:
     return "\n".join([head, *rows])
 
 
+GLUE_LICENCE = """this adapter comes under the project's licence; the base has its own. The training data were published
+  for research under their own terms: no sentence of them is in this file, but whoever wants more than research and
+  teaching should read those terms first."""
+OWN_LICENCE = "that of your data and of the base, which has its own, decide what may be done with this adapter."
+
+
 def card(training: Mapping) -> str:
     """The model card, in Markdown, of what ``training.json`` records."""
     labels, settings = training["labels"], training["settings"]
@@ -108,7 +114,5 @@ Calibration error: expected calibration error over 10 equal bins of confidence.
 - Chosen on dev, so its dev accuracy is a little flattering; judge by test where it is given.
 - It knows the kind of text it was trained on. English only; it has an answer for every text, also for one that
   has no class. It takes over the habits and biases of its base and of its training data.
-- Licence: this adapter comes under the project's licence; the base has its own. The training data were published
-  for research under their own terms: no sentence of them is in this file, but whoever wants more than research and
-  teaching should read those terms first.
+- Licence: {training.get("licence") or GLUE_LICENCE}
 """

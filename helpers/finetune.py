@@ -24,8 +24,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from helpers import models
-from helpers._card import card, measures
+from helpers import data, models
+from helpers._card import GLUE_LICENCE, OWN_LICENCE, card, measures
+from helpers.records import build_folder
 from helpers.registry import ADAPTER_WEIGHTS, BASE, adapter_folder, file_sha256
 from helpers.trainer import Settings, Trainer, attach, examples, relabel, write_text
 
@@ -64,7 +65,7 @@ def finetune(
         checkpoint_every: steps from one checkpoint to the next.
         device: see :func:`helpers.models.load`.
         progress: show a progress bar.
-        about: ``task``, ``data`` and ``command`` for the card.
+        about: ``task``, ``data``, ``command`` and ``licence`` for the card.
 
     Returns:
         What ``training.json`` holds: measurements on dev and the tests, history, settings, sizes.
@@ -79,7 +80,7 @@ def finetune(
         raise ValueError(f"checkpoint is {str(checkpoint)!r}, which is a folder: give a file.")
     for frame in (train, dev, *tests.values()):
         examples(frame, labels)  # before any long work
-    checkpoint = Path(checkpoint or Path("build/finetune") / f"{out.name}.safetensors")
+    checkpoint = Path(checkpoint or build_folder("finetune") / f"{out.name}.safetensors")
     models.set_seed(settings.seed)
     adapter = adapter_folder(base)
     if adapter:
@@ -121,6 +122,7 @@ def _report(trainer: Trainer, frames: Mapping[str, pd.DataFrame], about: dict) -
         "base_sha256": BASE.sha256 if trainer.base_id == BASE.hub_id else None,
         "command": about.get("command", "helpers.finetune.finetune(train, dev, out, labels=...)"),
         "data": about.get("data", "as given"),
+        "licence": about.get("licence", OWN_LICENCE),
         "train_examples": len(trainer.texts),
         "settings": asdict(trainer.settings),
         "steps": trainer.step,
@@ -157,13 +159,42 @@ def vary_stops(frame: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
 
 def main(arguments: Sequence[str] | None = None) -> dict:
     """Train from the command line; see ``python -m helpers.finetune --help``."""
-    from helpers import data  # only the command reads files; the functions above take tables
+    given = _parser().parse_args(arguments)
+    if given.both_orders and data.TASKS[given.task].kind != "pair":
+        raise ValueError(f"--both-orders turns pairs round, and {given.task} has single texts: leave it out.")
+    settings = Settings(**{field.name: getattr(given, field.name) for field in fields(Settings)})
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    measured = [*(["test"] if given.test else []), *given.measure]
+    frames = {
+        split: data.load(given.task, given.data, split=split, limit=given.limit)
+        for split in ("train", "dev", *measured)
+    }
+    more = [data.load(given.task, file.parent, split=file.stem, limit=given.limit) for file in given.also]
+    place = given.data if given.data in ("bundled", "hub") else "FOLDER"  # a card names no folder of one machine
+    source = "a folder in GLUE's layout" if place == "FOLDER" else f"source {place!r}"
+    also = f" with the files after --also ({sum(map(len, more)):,} examples)" if more else ""
+    about = {
+        "task": given.task,
+        "data": f"{given.task} from {source}; its train split to learn from{also}, its dev split to choose on",
+        "command": _command(given, settings, place),
+        "licence": OWN_LICENCE if place == "bundled" else GLUE_LICENCE,
+    }
+    train = _varied(pd.concat([frames["train"], *more], ignore_index=True), given)
+    return finetune(
+        train, frames["dev"], given.out, labels=data.TASKS[given.task].labels, base=given.base,
+        test={split: frames[split] for split in measured}, settings=settings, checkpoint=given.checkpoint,
+        checkpoint_every=given.checkpoint_every, about=about,
+    )  # fmt: skip
 
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m helpers.finetune", description=__doc__.splitlines()[0])
     parser.add_argument("--task", required=True, choices=sorted(data.TASKS))
     parser.add_argument("--data", required=True, help="folder with train.tsv and dev.tsv, or 'bundled', or 'hub'")
     parser.add_argument("--also", nargs="+", default=[], type=Path, help="more files to learn from, laid out alike")
     parser.add_argument("--vary-stops", action="store_true", help="half of the training texts end in full stops")
+    parser.add_argument("--both-orders", action="store_true", help="learn from each pair in both orders")
     parser.add_argument("--out", required=True, type=Path, help="folder for the adapter and its card")
     parser.add_argument("--base", default="minilm", help="encoder, or adapter to go on from (default: minilm)")
     parser.add_argument("--test", action="store_true", help="measure once on the test split, at the end")
@@ -175,30 +206,15 @@ def main(arguments: Sequence[str] | None = None) -> dict:
     for field in fields(Settings):
         name, default = f"--{field.name.replace('_', '-')}", field.default
         parser.add_argument(name, type=type(default), default=default, help=f"of the training (default: {default})")
-    given = parser.parse_args(arguments)
-    settings = Settings(**{field.name: getattr(given, field.name) for field in fields(Settings)})
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    measured = [*(["test"] if given.test else []), *given.measure]
-    splits = ("train", "dev", *measured)
-    frames = {split: data.load(given.task, given.data, split=split, limit=given.limit) for split in splits}
-    more = [data.load(given.task, file.parent, split=file.stem, limit=given.limit) for file in given.also]
-    frames["train"] = pd.concat([frames["train"], *more], ignore_index=True)
-    if given.vary_stops:
-        frames["train"] = vary_stops(frames["train"], seed=given.seed)
-    place = given.data if given.data in ("bundled", "hub") else "FOLDER"  # a card names no folder of one machine
-    source = "a folder in GLUE's layout" if place == "FOLDER" else f"source {place!r}"
-    also = f" with the files after --also ({sum(map(len, more)):,} examples)" if more else ""
-    about = {
-        "task": given.task,
-        "data": f"{given.task} from {source}; its train split to learn from{also}, its dev split to choose on",
-        "command": _command(given, settings, place),
-    }
-    return finetune(
-        frames["train"], frames["dev"], given.out, labels=data.TASKS[given.task].labels, base=given.base,
-        test={split: frames[split] for split in measured}, settings=settings, checkpoint=given.checkpoint,
-        checkpoint_every=given.checkpoint_every, about=about,
-    )  # fmt: skip
+    return parser
+
+
+def _varied(train: pd.DataFrame, given: argparse.Namespace) -> pd.DataFrame:
+    """The training examples as the options want them."""
+    if given.both_orders:
+        turned = train.rename(columns={"first": "second", "second": "first"})
+        train = pd.concat([train, turned], ignore_index=True)
+    return vary_stops(train, seed=given.seed) if given.vary_stops else train
 
 
 def _command(given: argparse.Namespace, settings: Settings, place: str) -> str:
@@ -207,6 +223,7 @@ def _command(given: argparse.Namespace, settings: Settings, place: str) -> str:
     also = " ".join(f"FOLDER/{file.parent.name}/{file.name}" for file in given.also)
     parts += [f"--also {also}"] if also else []
     parts += ["--vary-stops"] if given.vary_stops else []
+    parts += ["--both-orders"] if given.both_orders else []
     parts += [f"--base {given.base}"] if given.base != "minilm" else []
     parts += [f"--limit {given.limit}"] if given.limit else []
     parts += [f"--threads {given.threads}"] if given.threads else []

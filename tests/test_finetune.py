@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -274,6 +275,16 @@ def test_final_stops_are_drawn_alike_for_both_texts_and_other_marks_stay():
     assert 0.3 < varied["first"].str.endswith(".").mean() < 0.45  # half of three in four
 
 
+def test_pairs_are_learnt_in_both_orders_where_asked(tmp_path):
+    pairs = pd.DataFrame({"first": ["a", "b"], "second": ["c", "d"], "label": ["same", "other"]})
+    given = Namespace(both_orders=True, vary_stops=False)
+    varied = finetune._varied(pairs, given)
+    assert varied["first"].tolist() == ["a", "b", "c", "d"] and varied["second"].tolist() == ["c", "d", "a", "b"]
+    assert varied["label"].tolist() == ["same", "other"] * 2
+    with pytest.raises(ValueError, match="sst2 has single texts"):
+        finetune.main(["--task", "sst2", "--data", "bundled", "--out", str(tmp_path), "--both-orders"])
+
+
 def test_pairs_and_bfloat16(base, tmp_path):
     pairs = frame().assign(second="we love it")
     settings = finetune.Settings(**{**vars(SETTINGS), "precision": "bfloat16", "epochs": 1, "evaluate_every": 0})
@@ -366,6 +377,7 @@ def test_the_command_line_trains_and_its_card_names_the_command_but_no_folder(ba
         "--measure more".split()
     )
     assert report["train_examples"] == 72 and report["measured"] == ["dev", "test", "more"]
+    assert "published\n  for research" in (tmp_path / "mine" / "README.md").read_text()
     assert "--also FOLDER/sst2/more.tsv FOLDER/sst2/dev.tsv --vary-stops" in report["command"]
     assert "| more (looked at once) | 24 |" in (tmp_path / "mine" / "README.md").read_text()
     assert report["test"]["examples"] == 24 and report["labels"] == list(LABELS)

@@ -127,7 +127,7 @@ ARROWS = {
     "models": {"inputs", "outputs", "registry"},
     "_card": set(),
     "trainer": {"models", "_card"},
-    "finetune": {"trainer", "data"},
+    "finetune": {"trainer", "data", "records"},
     "_labels": set(),
     "evaluate": {"_card", "_labels", "data", "models", "records"},
     "planted": {"data", "inputs"},
