@@ -61,6 +61,11 @@ GLUE_LICENCE = """this adapter comes under the project's licence; the base has i
 OWN_LICENCE = "that of your data and of the base, which has its own, decide what may be done with this adapter."
 
 
+def _began(training: Mapping) -> str:
+    name = training.get("from_adapter")
+    return f"- Trained on from the adapter `{name}`, which gives the rank.\n" if name else ""
+
+
 def card(training: Mapping) -> str:
     """The model card, in Markdown, of what ``training.json`` records."""
     labels, settings = training["labels"], training["settings"]
@@ -97,7 +102,7 @@ Calibration error: expected calibration error over 10 equal bins of confidence.
 
 - Data: {training["data"]}. Training examples: {training["train_examples"]:,}.
 - Base: frozen; SHA-256 of its `model.safetensors`: `{training["base_sha256"] or "not recorded"}`.
-- {training["trained_parameters"]:,} trained weights; `adapter_model.safetensors` is {training["bytes"] / 1e6:.2f} MB
+{_began(training)}- {training["trained_parameters"]:,} trained weights; the file has {training["bytes"] / 1e6:.2f} MB
   in float16, SHA-256 `{training["adapter_sha256"]}`.
 - Settings: {options}.
 - {training["steps"]:,} steps in {training["seconds"] / 60:.0f} minutes on {training["machine"]};

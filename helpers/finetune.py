@@ -95,7 +95,8 @@ def finetune(
     trainer.resume(checkpoint)
     trainer.fit(checkpoint=checkpoint, every=checkpoint_every, progress=progress)
     trainer.export()  # again, for a run that was already finished and whose folder is gone
-    return _report(trainer, {"dev": dev} | tests, about or {})
+    began = {"from_adapter": adapter.resolve().name if adapter else None}
+    return _report(trainer, {"dev": dev} | tests, began | (about or {}))
 
 
 def _public_id(base: str | os.PathLike) -> str:
@@ -124,7 +125,8 @@ def _report(trainer: Trainer, frames: Mapping[str, pd.DataFrame], about: dict) -
         "data": about.get("data", "as given"),
         "licence": about.get("licence", OWN_LICENCE),
         "train_examples": len(trainer.texts),
-        "settings": asdict(trainer.settings),
+        "from_adapter": about.get("from_adapter"),
+        "settings": asdict(trainer.settings) | {"rank": trainer.peft.peft_config["default"].r},
         "steps": trainer.step,
         "best_step": best["step"],
         "history": trainer.history,

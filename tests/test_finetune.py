@@ -222,6 +222,7 @@ def test_an_adapter_is_trained_further_from_where_it_stands(base, finished, tmp_
     )  # fmt: skip
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(base)
+    assert "Trained on from the adapter `adapter`" in (tmp_path / "out" / "README.md").read_text()
     before, after = load_file(start / registry.ADAPTER_WEIGHTS), load_file(tmp_path / "out" / registry.ADAPTER_WEIGHTS)
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
