@@ -58,7 +58,7 @@ def _confusion(m: Mapping, labels: Sequence[str]) -> str:
 GLUE_LICENCE = """this adapter comes under the project's licence; the base has its own. The training data were published
   for research under their own terms: no sentence of them is in this file, but whoever wants more than research and
   teaching should read those terms first."""
-OWN_LICENCE = "that of your data and of the base, which has its own, decide what may be done with this adapter."
+OWN_LICENCE = "your data and the base have licences of their own, which decide what may be done with this adapter."
 
 
 def _began(training: Mapping) -> str:

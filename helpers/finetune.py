@@ -26,7 +26,7 @@ import torch
 
 from helpers import data, models
 from helpers._card import GLUE_LICENCE, OWN_LICENCE, card, measures
-from helpers.records import build_folder
+from helpers.records import ROOT, build_folder
 from helpers.registry import ADAPTER_WEIGHTS, BASE, adapter_folder, file_sha256
 from helpers.trainer import Settings, Trainer, attach, examples, relabel, write_text
 
@@ -173,14 +173,14 @@ def main(arguments: Sequence[str] | None = None) -> dict:
         for split in ("train", "dev", *measured)
     }
     more = [data.load(given.task, file.parent, split=file.stem, limit=given.limit) for file in given.also]
-    place = given.data if given.data in ("bundled", "hub") else "FOLDER"  # a card names no folder of one machine
+    place = _place(given.data)
     source = "a folder in GLUE's layout" if place == "FOLDER" else f"source {place!r}"
     also = f" with the files after --also ({sum(map(len, more)):,} examples)" if more else ""
     about = {
         "task": given.task,
         "data": f"{given.task} from {source}; its train split to learn from{also}, its dev split to choose on",
         "command": _command(given, settings, place),
-        "licence": OWN_LICENCE if place == "bundled" else GLUE_LICENCE,
+        "licence": GLUE_LICENCE if place in ("FOLDER", "hub") else OWN_LICENCE,
     }
     train = _varied(pd.concat([frames["train"], *more], ignore_index=True), given)
     return finetune(
@@ -217,6 +217,14 @@ def _varied(train: pd.DataFrame, given: argparse.Namespace) -> pd.DataFrame:
         turned = train.rename(columns={"first": "second", "second": "first"})
         train = pd.concat([train, turned], ignore_index=True)
     return vary_stops(train, seed=given.seed) if given.vary_stops else train
+
+
+def _place(data_folder: str) -> str:
+    """What a card says of where the data were: no folder of one machine, unless it is the project's own."""
+    if data_folder in ("bundled", "hub"):
+        return data_folder
+    folder = Path(data_folder).resolve()
+    return folder.relative_to(ROOT).as_posix() if folder.is_relative_to(ROOT / "data") else "FOLDER"
 
 
 def _command(given: argparse.Namespace, settings: Settings, place: str) -> str:

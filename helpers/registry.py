@@ -78,12 +78,16 @@ ADAPTER_SHA256 = {  # by name, one line a committed adapter; one that is missing
     "minilm-mnli": "3092a6d5af004d62ebe6c89903cfb5b305f93f9eee6dd1a0dc26a40405937da9",
     "minilm-rte": "2115da2297d754476935329207435669893867769b0d6d13c6c3f3ace153b617",
     "minilm-mrpc": "75562b28cff784ae654991d5f8930ad704652e9355c66a6099b1cb192d528d24",
+    "planted-sst2": "4fe7f48dc1a84143d68ec855d643bfe61427ad1edb16db62da0c851713d08703",
+    "planted-mnli": "4d13ccba6e6842ab228880dbbbac435bb320f159f7fcaecf7d8dc7961517d46c",
 }
 ADAPTER_TASKS = {  # name of the model and of its folder in data/adapters -> its task
     "minilm-sst2": "sst2",
     "minilm-mnli": "mnli",
     "minilm-rte": "rte",
     "minilm-mrpc": "mrpc",
+    "planted-sst2": "sst2",  # a shortcut planted on purpose: data/planted
+    "planted-mnli": "mnli",
 }
 # Label orders, commits and hashes below were read off the hub's pages; for bert-base-cased-mrpc and roberta-large-mnli
 # the order was read off models made from them. None was loaded here: loading refuses other labels and other hashes.

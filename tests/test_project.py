@@ -137,7 +137,8 @@ ARROWS = {
     "_heatmaps": {"_display"},
     "_links": {"_display"},
     "_cover": {"_links"},
-    "plots": {"_heatmaps", "_cover", "tree"},
+    "_pruning_view": {"_display"},
+    "plots": {"_heatmaps", "_cover", "_pruning_view", "tree"},
     "widgets": {"plots"},
     # running notebooks
     "records": set(),
