@@ -168,6 +168,7 @@ def run_notebook(job: Job, wanted: dict[str, str]) -> float:
             language="python",
             cwd=job.notebook.path.parent,
             progress_bar=sys.stderr.isatty(),
+            start_timeout=300,  # for the kernel: a busy machine takes its time
             execution_timeout=job.timeout,
             kernel_manager_class=_own_kernel_manager(),
             extra_arguments=["--log-level=50"],  # a kernel that is stopped midway prints its own stack
