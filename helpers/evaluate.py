@@ -299,12 +299,11 @@ def markdown(rows: Sequence[Mapping]) -> str:
 def main(arguments: Sequence[str] | None = None) -> list[dict]:
     """Print the table from the command line; see ``python -m helpers.evaluate --help``."""
     from helpers.records import write_json
-    from helpers.registry import REGISTRY
 
     parser = argparse.ArgumentParser(prog="python -m helpers.evaluate", description=__doc__.splitlines()[0])
     parser.add_argument("--glue", help="folder with GLUE's files, or 'hub' (default: the bundled sentences alone)")
     parser.add_argument(
-        "--models", nargs="+", help="registry names, folders or hub ids (default: all that work offline)"
+        "--models", nargs="+", help="registry names, folders or hub ids (default: minilm-TASK for each task)"
     )
     parser.add_argument("--limit", type=int, help="at most so many examples of each set, for a first look")
     parser.add_argument("--json", type=Path, help="file for the figures, with confusion counts and phenomena")
@@ -317,7 +316,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict]:
         (root / Path(given.glue).expanduser()).is_dir() for root in (Path(), data.PROJECT)
     ):
         raise ValueError(f"--glue is {given.glue!r}, and there is no such folder.")
-    names = given.models or [entry.name for entry in REGISTRY.values() if entry.adapter]
+    names = given.models or [f"minilm-{task}" for task in data.TASKS]
     rows = table(names, glue=given.glue, limit=given.limit)
     sys.stdout.write(markdown(rows) + "\n")
     if given.json:

@@ -45,15 +45,15 @@ class Bounds(NamedTuple):
 BOUNDS = {
     "sst2": Bounds(train=420, dev=220, words=((4, 11, 16, 34),), most_words=45, pairs=10, bag_of_words=0.65),
     "mnli": Bounds(
-        train=330, dev=210, words=((5, 11, 15, 38), (4, 8, 9, 14)), most_words=45, pairs=12, bag_of_words=0.45,
+        train=450, dev=300, words=((5, 11, 15, 38), (4, 8, 9, 14)), most_words=45, pairs=12, bag_of_words=0.45,
         overlap=0.50,
     ),
     "rte": Bounds(
-        train=320, dev=220, words=((13, 24, 32, 52), (4, 8, 9, 14)), most_words=65, pairs=12, bag_of_words=0.60,
+        train=420, dev=300, words=((13, 24, 29, 52), (4, 8, 9, 14)), most_words=65, pairs=12, bag_of_words=0.60,
         overlap=0.62,
     ),
     "mrpc": Bounds(
-        train=320, dev=220, words=((9, 13, 16, 28), (9, 14, 17, 28)), most_words=45, pairs=12, bag_of_words=0.60,
+        train=460, dev=320, words=((9, 13, 16, 28), (9, 14, 17, 28)), most_words=45, pairs=12, bag_of_words=0.60,
         overlap=0.62,
     ),
 }  # fmt: skip
