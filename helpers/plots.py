@@ -24,15 +24,19 @@ from helpers import _display as show
 from helpers._cover import cover
 from helpers._heatmaps import head_maps, heads_overview, layer_maps
 from helpers._links import sentence_links
+from helpers._pruning_view import head_grids, pruning_curves, pruning_state
 
 __all__ = [
     "completeness",
     "concentration",
     "convergence",
     "cover",
+    "head_grids",
     "head_maps",
     "heads_overview",
     "layer_maps",
+    "pruning_curves",
+    "pruning_state",
     "sentence_links",
     "share_of_mass",
 ]

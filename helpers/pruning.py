@@ -15,6 +15,7 @@ cuts such heads out of the weights.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -364,8 +365,9 @@ def curves(
         for setting in np.asarray(settings, dtype=np.float32):
             alike = setting.ndim == 3 and (setting == setting[:1]).all()
             setting = setting[0] if alike else setting
-            keys[name].append(setting.tobytes())
-            wanted.setdefault(setting.tobytes(), setting)
+            key = hashlib.sha256(setting.tobytes()).digest()  # the bytes themselves would double the memory
+            keys[name].append(key)
+            wanted.setdefault(key, setting)
     right: dict[bytes, np.ndarray] = {}
     for axes in {setting.ndim for setting in wanted.values()}:
         run = {key: setting for key, setting in wanted.items() if setting.ndim == axes}

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets
@@ -70,6 +71,47 @@ def sentence_box(explain: Callable[[Text], Any], *, start_text: Text, k: int = 8
     if headless():
         return static(plots.sentence_links(explain(start_text), k=k))
     return SentenceBox(explain, start_text, k)
+
+
+def pruning_slider(
+    curves: Mapping[str, Any],
+    importances: Mapping[str, np.ndarray],
+    gates: Mapping[str, np.ndarray],
+    texts: Sequence[Text],
+    predict: Callable[[Text, np.ndarray], np.ndarray],
+    *,
+    labels: Sequence[str],
+    gold: Sequence[int] | None = None,
+    start: int = 0,
+) -> PruningSlider | go.Figure:
+    """Return a slider of heads pruned: it moves along the curve, crosses heads out and asks the model about a text.
+
+    Accuracies come from the curves. Only the chosen text goes through the model: with heads off, and with all of them.
+
+    Args:
+        curves: score -> :class:`helpers.pruning.Curve`, measured before.
+        importances: score -> importance of every head by it, [layer, head].
+        gates: score -> what the settings of its curve switch off, [setting, layer, head], 0 for a head that is off.
+        texts: what the model can be asked about.
+        predict: takes a text and gates [layer, head] and returns the probabilities of the classes, for instance
+            one forward pass inside ``touch(model, factors=gate_heads(gates))``.
+        labels: names of the classes.
+        gold: the class that the data state for every text.
+        start: the setting shown first.
+
+    Returns:
+        A widget to end a cell with; with ``ATTATTR_HEADLESS=1`` the figure of the first score, text and setting.
+
+    Raises:
+        ValueError: there is no score or text, the scores or the numbers of settings differ, or no such setting.
+    """
+    texts = list(texts)
+    _check_settings(curves, importances, gates, texts, gold, start)
+    state = _State(curves, importances, gates, texts, predict, labels, gold)
+    if headless():
+        score = next(iter(curves))
+        return static(state.figure(score, start, note=state.verdict(score, start, 0)))
+    return PruningSlider(state, start)
 
 
 def static(figure: go.Figure) -> go.Figure:
@@ -180,6 +222,96 @@ class SentenceBox(ipywidgets.VBox):
         _put(self._place, plots.sentence_links(a, k=self._k), plots.head_maps(a, layer, head))
         self.attribution = a
         return _verdict(a)
+
+
+class PruningSlider(ipywidgets.VBox):
+    """The widget that :func:`pruning_slider` returns. Its controls: ``score``, ``count``, ``text``."""
+
+    def __init__(self, state: _State, start: int):
+        self._state = state
+        self.score = _dropdown("Score", state.curves)
+        self.count = ipywidgets.SelectionSlider(
+            description="Heads pruned",
+            options=state.settings(self.score.value),
+            index=start,
+            layout=ipywidgets.Layout(width="28rem", max_width="100%"),
+            style={"description_width": "7rem"},
+        )
+        self.text = _dropdown(
+            "Text", [(f"{i}: {_shown(text, 90)}", i) for i, text in enumerate(state.texts)], width="44rem"
+        )
+        self.message = _message()
+        self._place = _scrolled()
+        controls = ipywidgets.HBox([self.score, self.count], layout=ipywidgets.Layout(flex_flow="row wrap"))
+        parts = [controls, self.text, self.message, self._place]
+        super().__init__(parts, layout=ipywidgets.Layout(max_width="100%"))
+        for control in (self.score, self.count):
+            control.observe(lambda _: self._draw(), "value")
+        self.text.observe(lambda _: self._ask(), "value")
+        self._draw()
+
+    @property
+    def figure(self) -> go.FigureWidget:
+        """The figure shown now."""
+        return self._place.children[0]
+
+    def _draw(self) -> None:
+        _put(self._place, self._state.figure(self.score.value, self.count.value))
+        self._ask()
+
+    def _ask(self) -> None:
+        asked = self.score.value, self.count.value, self.text.value
+        _attempt(self.message, lambda: show.literal(self._state.verdict(*asked)).replace("\n", "<br>"))
+
+
+@dataclass(frozen=True)
+class _State:
+    """What :func:`pruning_slider` was given, and what it shows for a choice."""
+
+    curves: Mapping[str, Any]
+    importances: Mapping[str, np.ndarray]
+    gates: Mapping[str, np.ndarray]
+    texts: Sequence[Text]
+    predict: Callable[[Text, np.ndarray], np.ndarray]
+    labels: Sequence[str]
+    gold: Sequence[int] | None
+
+    def settings(self, score: str) -> list[tuple[str, int]]:
+        """Return what the slider shows at every setting."""
+        off = (np.asarray(self.gates[score]) == 0).sum(axis=(1, 2))
+        return [(f"{count} of {np.asarray(self.gates[score])[0].size}", i) for i, count in enumerate(off)]
+
+    def figure(self, score: str, setting: int, *, note: str = "") -> go.Figure:
+        """Return the curves with the marker, and the heads."""
+        gates = self.gates[score][setting]
+        return plots.pruning_state(self.curves, self.importances[score], gates, score=score, setting=setting, note=note)
+
+    def verdict(self, score: str, setting: int, number: int) -> str:
+        """Return in plain words what the model says of a text with heads off, and with all of them."""
+        text, gates = self.texts[number], np.asarray(self.gates[score][setting])
+        now, whole = (self.predict(text, g) for g in (gates, np.ones_like(gates)))
+        said, before = (f"{self.labels[p.argmax()]} ({p.max():.3f})" for p in (now, whole))
+        stated = "" if self.gold is None else f"; the data say {self.labels[self.gold[number]]}"
+        return f"“{_shown(text, 90)}”\nThe model says {said}, with all heads {before}{stated}."
+
+
+def _check_settings(curves, importances, gates, texts, gold, start: int) -> None:
+    if not curves or not texts:
+        raise ValueError("There is nothing to choose from: give at least one score and one text.")
+    if not list(curves) == list(importances) == list(gates):
+        raise ValueError(
+            f"The scores differ: curves of {', '.join(curves)}, importances of {', '.join(importances)}, gates of "
+            f"{', '.join(gates)}. Give the same, in the same order."
+        )
+    off = {tuple((np.asarray(found) == 0).sum(axis=(1, 2))) for found in gates.values()}
+    settings = {len(curve.shares) for curve in curves.values()} | set(map(len, off))
+    if len(off) > 1 or len(settings) > 1 or not 0 <= start < min(settings):
+        raise ValueError(
+            f"Curves and gates have {', '.join(map(str, sorted(settings)))} settings and the first to show is {start}: "
+            "every score needs the same settings, as many heads off in each, and start is one of them, counted from 0."
+        )
+    if gold is not None and len(gold) != len(texts):
+        raise ValueError(f"{len(gold)} gold labels were given for {len(texts)} texts: give one a text.")
 
 
 def _attempt(message: ipywidgets.HTML, work: Callable[[], str | None]) -> bool:

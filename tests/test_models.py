@@ -79,13 +79,13 @@ def test_registry_pins_what_is_known():
 
 def test_an_adapter_with_a_name_of_its_own_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "ADAPTERS", tmp_path)
-    monkeypatch.setitem(registry.ADAPTER_TASKS, "planted-sst2", "sst2")
-    monkeypatch.setitem(registry.REGISTRY, "planted-sst2", registry._adapter("planted-sst2"))
-    folder = tmp_path / "planted-sst2"
+    monkeypatch.setitem(registry.ADAPTER_TASKS, "a-name-of-its-own", "sst2")
+    monkeypatch.setitem(registry.REGISTRY, "a-name-of-its-own", registry._adapter("a-name-of-its-own"))
+    folder = tmp_path / "a-name-of-its-own"
     folder.mkdir()
     (folder / registry.ADAPTER_WEIGHTS).write_bytes(b"weights")
-    assert registry.adapter_folder("planted-sst2") == folder
-    assert registry.REGISTRY["planted-sst2"].labels == ("negative", "positive")
+    assert registry.adapter_folder("a-name-of-its-own") == folder
+    assert registry.REGISTRY["a-name-of-its-own"].labels == ("negative", "positive")
     assert set(registry.ADAPTER_SHA256) <= set(registry.ADAPTER_TASKS)
 
 
@@ -120,7 +120,7 @@ def test_committed_adapter_is_small_names_no_path_and_its_card_tells_the_truth()
         assert training["base_sha256"] == registry.BASE.sha256
         assert tuple(training["labels"]) == entry.labels
         card = (folder / "README.md").read_text()
-        for split in ("dev", "test"):
+        for split in training.get("measured", ("dev", "test")):
             assert f"{training[split]['accuracy']:.2%}" in card
         assert entry.adapter_sha256 in card and training["command"] in card
 

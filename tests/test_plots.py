@@ -16,7 +16,8 @@ import plotly.graph_objects as go
 import pytest
 from sample import HARD, sample
 
-from helpers import _display, _links, plots
+from helpers import _display, _links, _pruning_view, plots
+from helpers.pruning import Curve, counts_of, gates_overall
 
 ONE = {
     "head_maps": lambda a: plots.head_maps(a, a.layers[-1], 0),
@@ -436,6 +437,133 @@ def test_the_cover_of_any_length_and_of_nothing(count):
     plots.cover(nothing, layer=1, head=1).canvas.draw()
     with pytest.raises(ValueError, match="name a layer and a head"):
         plots.cover(nothing)
+
+
+# ---- head pruning ---------------------------------------------------------------------------------------------------
+
+
+def pruned(*, layers=3, heads=4, settings=5, examples=30, names=("attribution", "Taylor", "random"), seed=0):
+    """Curves, importances and gates of made-up scores, as the notebook on head pruning has them."""
+    lots = np.random.default_rng(seed)
+    shares = np.linspace(0, 1, settings)
+    curves = {name: Curve(name, shares, lots.random((settings, examples)) > shares[:, None] / 2) for name in names}
+    importances = {name: lots.random((layers, heads)) for name in names}
+    counts = counts_of(shares, layers * heads)
+    return curves, importances, {name: gates_overall(found, counts) for name, found in importances.items()}
+
+
+def test_pruning_curves_draw_every_task_and_score_with_its_interval():
+    tasks = {"sst2": pruned()[0], "<m>$nli": pruned(seed=1)[0], "rte": pruned(seed=2)[0]}
+    figure = plots.pruning_curves(tasks)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [f"{task}: 30 examples" for task in tasks]
+    for axes, curves in zip(figure.axes, tasks.values(), strict=True):
+        drawn = {line.get_label(): line for line in axes.lines}
+        assert len(axes.collections) == len(curves), "a band a curve"
+        for band, (name, curve) in zip(axes.collections, curves.items(), strict=True):
+            np.testing.assert_allclose(drawn[name].get_ydata(), curve.accuracy)
+            np.testing.assert_allclose(drawn[name].get_xdata(), curve.shares)
+            assert band.get_datalim(axes.transData).y1 == pytest.approx(curve.interval()[1].max())
+        start = drawn["_all heads"].get_ydata()
+        assert set(start) == {curves["random"].accuracy[0]} and drawn["random"].get_linestyle() == "--"
+        assert not axes._left_title.get_parse_math()
+    assert [text.get_text() for text in figure.legends[0].texts] == ["attribution", "Taylor", "random"]
+    figure.canvas.draw()
+    assert plt.get_fignums() == []
+    for nothing in ({}, {"sst2": {}}):
+        with pytest.raises(ValueError, match="nothing to draw"):
+            plots.pruning_curves(nothing)
+
+
+def test_a_score_has_the_same_colour_in_every_figure():
+    curves, importances, gates = pruned(names=("attribution (sum)", "Taylor", "my own", "another"))
+    looks = _pruning_view.looks(list(curves))
+    assert looks["attribution (sum)"][0] == _display.RAISES and looks["Taylor"][0] == "#7b5ea7"
+    assert len({color for color, _ in looks.values()}) == len({mark for _, mark in looks.values()}) == 4
+    drawn = {line.get_label(): line.get_color() for line in plots.pruning_curves({"a": curves}).axes[0].lines}
+    state = plots.pruning_state(curves, importances["my own"], gates["my own"][1], score="my own", setting=1)
+    lines = {
+        trace.name: trace.line.color for trace in state.data if trace.showlegend is None and trace.type == "scatter"
+    }
+    titles = {axes.get_title(loc="left"): axes for axes in plots.head_grids({"a": importances}).axes}
+    for name, (color, _) in looks.items():
+        assert drawn[name] == lines[name] == color
+        assert titles[name]._left_title.get_color() == color
+    assert state.layout.coloraxis.colorscale[-1][1] == looks["my own"][0]
+
+
+def test_head_grids_are_shares_of_the_largest_importance():
+    found = {
+        "attribution": np.array([[0.2, 0.4], [0.1, 0.0]]),
+        "accuracy difference": np.array([[-0.1, 0.0], [0.05, 0.1]]),
+    }
+    figure = plots.head_grids({"sst2": found, "$rte": {name: values / 7 for name, values in found.items()}})
+    drawn = [axes.collections[0].get_array() for axes in figure.axes if axes.get_label() != "<colorbar>"]
+    for values in drawn[::2]:
+        np.testing.assert_allclose(values.reshape(2, 2), [[0.5, 1], [0.25, 0]])
+    for values in drawn[1::2]:
+        np.testing.assert_allclose(values.reshape(2, 2), [[0, 0], [0.5, 1]], err_msg="below 0 is drawn as 0")
+    figure.canvas.draw()
+    plots.head_grids({"a": {"random": np.zeros((1, 1))}}).canvas.draw()
+    for wrong in ({}, {"a": {}}, {"a": found, "b": {"attribution": found["attribution"]}}):
+        with pytest.raises(ValueError, match="nothing to draw"):
+            plots.head_grids(wrong)
+
+
+def test_the_state_of_pruning_marks_the_setting_and_crosses_out_what_is_gone():
+    curves, importances, gates = pruned()
+    figure = plots.pruning_state(
+        curves, importances["Taylor"], gates["Taylor"][2], score="Taylor", setting=2, note="<b>&$5</b>\nmore"
+    )
+    named = {trace.name: trace for trace in figure.data if trace.name}
+    for name, curve in curves.items():
+        np.testing.assert_allclose(named[name].y, curve.accuracy)
+    assert named["Taylor"].line.width > named["random"].line.width
+    marker, grid, *crosses = figure.data[3:]
+    assert (marker.x[0], marker.y[0]) == (0.5, curves["Taylor"].accuracy[2])
+    low, high = (bound[2] for bound in curves["Taylor"].interval())
+    assert marker.error_y.array[0] == pytest.approx((high - low) / 2, rel=0.15)
+    np.testing.assert_array_equal(grid.z, importances["Taylor"])
+    gone = {(int(i), int(j)) for i, j in zip(*np.nonzero(gates["Taylor"][2] == 0), strict=True)}
+    assert len(gone) == 6
+    for trace in crosses:
+        assert set(zip(trace.y, trace.x, strict=True)) == gone and trace.xaxis == "x2"
+    assert grid.hovertext[0][0].startswith(f"layer 0, head 0: {'off' if (0, 0) in gone else 'on'}<br>Taylor: ")
+    told = figure.layout.title.text
+    assert f"6 of 12 heads off by Taylor: accuracy {curves['Taylor'].accuracy[2]:.3f} instead of" in told
+    assert "&lt;b&gt;&amp;&#36;5&lt;/b&gt;<br>more" in told
+
+
+def test_the_heads_go_in_the_order_that_the_figure_tells():
+    curves, importances, gates = pruned(names=("attribution",))
+    figure = plots.pruning_state(
+        curves, importances["attribution"], gates["attribution"][2], score="attribution", setting=2
+    )
+    hover = np.array(figure.data[2].hovertext)
+    places = np.array([[int(re.search(r"number (\d+) to go of 12", cell)[1]) for cell in row] for row in hover])
+    np.testing.assert_array_equal(places <= 6, gates["attribution"][2] == 0)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (24, 16), (6, 12)])
+def test_the_state_of_pruning_of_any_model(layers, heads):
+    curves, importances, gates = pruned(layers=layers, heads=heads, names=("attribution",))
+    for setting in (0, 4):
+        state = gates["attribution"][setting]
+        figure = plots.pruning_state(curves, importances["attribution"], state, score="attribution", setting=setting)
+        assert len(figure.data[-1].x) == setting / 4 * layers * heads
+        assert ("All heads on" in figure.layout.title.text) == (setting == 0)
+        across, down = figure.layout.xaxis2.domain, figure.layout.yaxis2.domain
+        assert across[0] > figure.layout.xaxis.domain[1] and 0 <= down[0] < down[1] <= 1
+
+
+def test_a_state_that_is_not_there_is_refused():
+    curves, importances, gates = pruned()
+    heads, on = importances["random"], gates["random"][0]
+    with pytest.raises(ValueError, match="attribution, Taylor, random"):
+        plots.pruning_state(curves, heads, on, score="attention", setting=0)
+    with pytest.raises(ValueError, match="0 to 4"):
+        plots.pruning_state(curves, heads, on, score="random", setting=5)
+    with pytest.raises(ValueError, match=r"\[layer, head\]"):
+        plots.pruning_state(curves, heads, on[None], score="random", setting=0)
 
 
 def test_nothing_is_shown_or_left_open():

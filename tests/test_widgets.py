@@ -13,6 +13,7 @@ import pytest
 from sample import HARD, sample
 
 from helpers import plots, widgets
+from helpers.pruning import Curve, counts_of, gates_overall
 
 
 @pytest.fixture(autouse=True)
@@ -153,7 +154,8 @@ def test_no_widget_that_hangs_a_headless_run(two):
         for child in getattr(widget, "children", ()):
             yield from inside(child)
 
-    for box in (widgets.explorer(two), widgets.sentence_box(lambda text: two[0], start_text="a film")):
+    typed = widgets.sentence_box(lambda text: two[0], start_text="a film")
+    for box in (widgets.explorer(two), typed, widgets.pruning_slider(**pruning()[0])):
         assert not [widget for widget in inside(box) if isinstance(widget, ipywidgets.Output)]
 
 
@@ -266,6 +268,95 @@ def test_scores_of_zero_still_have_two_figures():
     assert len(widgets.sentence_box(lambda text: nothing, start_text="a film").figures) == 2
 
 
+# ---- heads pruned ---------------------------------------------------------------------------------------------------
+
+TEXTS = ["a <slow> start", "a film for $5", ("one", "two")]
+
+
+def pruning(*, shares=(0, 0.5, 1), names=("attribution", "random"), **changes):
+    """What pruning_slider takes, and the gates that the model was asked about."""
+    lots, asked = np.random.default_rng(0), []
+    heads = {name: lots.random((2, 3)) for name in names}
+    gates = {name: gates_overall(found, counts_of(shares, 6)) for name, found in heads.items()}
+    curves = {name: Curve(name, np.array(shares), lots.random((len(shares), 20)) > 0.4) for name in names}
+
+    def predict(text, gates):
+        asked.append((text, gates.copy()))
+        return np.array([0.9, 0.1]) if gates.all() else np.array([0.25, 0.75])
+
+    given = dict(curves=curves, importances=heads, gates=gates, texts=TEXTS, predict=predict, labels=("<no>", "yes"))
+    return given | changes, asked
+
+
+def state_of(given, score, setting):
+    return plots.pruning_state(
+        given["curves"], given["importances"][score], given["gates"][score][setting], score=score, setting=setting
+    )
+
+
+def test_slider_and_score_move_the_figure():
+    given, _ = pruning()
+    box = widgets.pruning_slider(**given, start=1)
+    figure = box.figure
+    assert same(figure, state_of(given, "attribution", 1))
+    for score, setting in [("attribution", 2), ("random", 2), ("random", 0), ("attribution", 0)]:
+        box.score.value, box.count.value = score, setting
+        assert same(box.figure, state_of(given, score, setting)), (score, setting)
+    assert box.figure is figure
+
+
+def test_the_slider_counts_heads_and_has_a_name():
+    box = widgets.pruning_slider(**pruning()[0])
+    assert [label for label, _ in box.count.options] == ["0 of 6", "3 of 6", "6 of 6"]
+    assert [control.description for control in (box.score, box.count, box.text)] == ["Score", "Heads pruned", "Text"]
+    assert isinstance(box.count, ipywidgets.SelectionSlider), "arrow keys move it"
+    assert box.text.options[0][0] == "0: a <slow> start" and box.text.options[2][0] == "2: one | two"
+
+
+def test_the_model_is_asked_about_the_chosen_text_with_the_heads_that_are_left():
+    given, asked = pruning(gold=[0, 1, 1])
+    box = widgets.pruning_slider(**given)
+    del asked[:]
+    box.count.value = 1
+    assert {text for text, _ in asked} == {TEXTS[0]} and len(asked) <= 2
+    assert any(np.array_equal(gates, given["gates"]["attribution"][1]) for _, gates in asked)
+    said, answer = box.message.value.split("<br>")
+    assert said.endswith("“a &lt;slow&gt; start”")
+    assert "The model says yes (0.750), with all heads &lt;no&gt; (0.900); the data say &lt;no&gt;." in answer
+    figure = box.figure.to_json()
+    box.text.value = 1
+    assert asked[-1][0] == TEXTS[1] and "&#36;5" in box.message.value and "the data say yes" in box.message.value
+    assert box.figure.to_json() == figure, "another text changes no curve"
+
+
+def test_a_model_that_fails_leaves_the_curve_and_says_why(caplog):
+    given, _ = pruning()
+
+    def predict(text, gates):
+        raise RuntimeError("no <model>")
+
+    box = widgets.pruning_slider(**given | {"predict": predict})
+    box.count.value = 2
+    assert "no &lt;model&gt;" in box.message.value and same(box.figure, state_of(given, "attribution", 2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"curves": {}, "importances": {}, "gates": {}}, "nothing to choose"),
+        ({"texts": []}, "nothing to choose"),
+        ({"importances": {"attribution": np.ones((2, 3))}}, "scores differ"),
+        ({"gates": {"attribution": np.ones((3, 2, 3)), "random": np.ones((2, 2, 3))}}, "same settings"),
+        ({"gates": {"attribution": np.ones((3, 2, 3)), "random": np.zeros((3, 2, 3))}}, "same settings"),
+        ({"start": 3}, "same settings"),
+        ({"gold": [0]}, "1 gold labels"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, said):
+    with pytest.raises(ValueError, match=said):
+        widgets.pruning_slider(**pruning()[0] | changes)
+
+
 # ---- nobody there ---------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +370,12 @@ def test_headless_gives_the_static_twin(two, monkeypatch):
         assert json.loads(twin.to_json())["data"] == json.loads(wanted.to_json())["data"]
         assert "the controls need a running kernel" in twin.layout.annotations[-1].text
         assert twin.layout.height > wanted.layout.height
+    given, _ = pruning()
+    twin = widgets.pruning_slider(**given, start=2)
+    assert isinstance(twin, go.Figure) and not isinstance(twin, go.FigureWidget)
+    assert json.loads(twin.to_json())["data"] == json.loads(state_of(given, "attribution", 2).to_json())["data"]
+    assert "yes (0.750), with all heads" in twin.layout.title.text
+    assert "the controls need a running kernel" in twin.layout.annotations[-1].text
     monkeypatch.setenv("ATTATTR_HEADLESS", "0")
     assert isinstance(widgets.explorer(two), widgets.Explorer)
 
