@@ -38,18 +38,23 @@ def measures(logits: np.ndarray, gold: np.ndarray) -> dict:
     }
 
 
+def _cell(name: str) -> str:
+    """A name as it can stand in a Markdown table."""
+    return " ".join(name.split()).replace("|", "\\|")
+
+
 def _row(split: str, m: Mapping) -> str:
     right = sum(m["confusion"][i][i] for i in range(len(m["confusion"])))
     return (
-        f"| {split} | {m['examples']:,} | **{m['accuracy']:.2%}** ({right} right) | {m['loss']:.3f} "
+        f"| {_cell(split)} | {m['examples']:,} | **{m['accuracy']:.2%}** ({right} right) | {m['loss']:.3f} "
         f"| {m['calibration_error']:.3f} |"
     )
 
 
 def _confusion(m: Mapping, labels: Sequence[str]) -> str:
-    head = "| gold \\ predicted | " + " | ".join(labels) + " |\n|---|" + "---:|" * len(labels)
+    head = "| gold \\ predicted | " + " | ".join(map(_cell, labels)) + " |\n|---|" + "---:|" * len(labels)
     rows = [
-        f"| {name} | " + " | ".join(map(str, counts)) + " |"
+        f"| {_cell(name)} | " + " | ".join(map(str, counts)) + " |"
         for name, counts in zip(labels, m["confusion"], strict=True)
     ]
     return "\n".join([head, *rows])
@@ -73,7 +78,9 @@ def card(training: Mapping) -> str:
     kinds = {"dev": "dev (chosen on)"}
     rows = [_row(kinds.get(name, f"{name} (looked at once)"), found) for name, found in splits.items()]
     looks = "\n".join(f"| {h['step']:,} | {h['accuracy']:.2%} | {h['loss']:.3f} |" for h in training["history"])
-    tables = "\n\n".join(f"Confusion on {name}:\n\n{_confusion(found, labels)}" for name, found in splits.items())
+    tables = "\n\n".join(
+        f"Confusion on {_cell(name)}:\n\n{_confusion(found, labels)}" for name, found in splits.items()
+    )
     options = ", ".join(f"{name} {value}" for name, value in settings.items())
     return f"""---
 base_model: {training["base"]}

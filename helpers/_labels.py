@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,9 @@ ALPHA = 0.01
 """How improbable a result has to be before the order of the labels is blamed."""
 GAIN = 0.15
 """The share of the examples that another order has to be better by, where the accuracy is not under 1/classes."""
+
+ONE_ANSWER = 0.9
+"""The share of the answers that one class has where the model may just not tell the classes apart."""
 
 
 class LabelOrderError(ValueError):
@@ -34,6 +38,14 @@ class LabelOrderError(ValueError):
 def plain(name: object) -> str:
     """A label's name without what spellings differ in."""
     return str(name).strip().casefold().replace("-", "_").replace(" ", "_")
+
+
+def _same(name: str, names: Sequence[str]) -> str | None:
+    """The one of ``names`` that is meant: spelt the same or, where a single one is alike when plain, that one."""
+    if name in names:
+        return name
+    alike = {other for other in names if plain(other) == plain(name)}
+    return alike.pop() if len(alike) == 1 else None
 
 
 def check_table(frame: pd.DataFrame) -> None:
@@ -68,11 +80,12 @@ def match(
     """
     own = [str(name) for name in own]
     gold = frame.drop_duplicates("label").sort_values("label_id")["label"].tolist()
-    known, names = {plain(name): name for name in gold}, _stated(own, labels)
-    ambiguous = labels is None and len({plain(name) for name in own}) < len(own)
-    if ambiguous or not set(known) <= {plain(name) for name in names}:
-        raise ValueError(_no_match(gold, names))
-    names = [known.get(plain(name), name) for name in names]
+    stated = _stated(own, labels)
+    spelt = Counter(plain(name) for name in own) if labels is None else Counter()
+    # Two classes of the model that a table's one label could mean are told apart by their spelling, or not at all.
+    names = [(_same(name, gold) if name in gold or spelt[plain(name)] < 2 else None) or name for name in stated]
+    if (labels is None and len(set(own)) < len(own)) or not set(gold) <= set(names):
+        raise ValueError(_no_match(gold, stated))
     classes = list(dict.fromkeys([*gold, *names]))
     return classes, np.array([classes.index(name) for name in names])
 
@@ -97,11 +110,11 @@ def _stated(own: list[str], labels: Sequence[str] | Mapping[str, str] | None) ->
     if labels is None:
         return own
     if isinstance(labels, Mapping):
-        stated = {plain(name): str(value) for name, value in labels.items()}
-        unknown = [name for name in labels if plain(name) not in {plain(name) for name in own}]
+        stated = {_same(str(name), own): str(value) for name, value in labels.items()}
+        unknown = [name for name in labels if _same(str(name), own) is None]
         if unknown:
             raise ValueError(f"labels names {unknown}, which the model does not have. It has {own}.")
-        return [stated.get(plain(name), name) for name in own]
+        return [stated.get(name, name) for name in own]
     if isinstance(labels, str) or len(labels) != len(own):
         raise ValueError(f"labels is {labels!r}: give {len(own)} names, one for each of the model's {own}.")
     return [str(name) for name in labels]
@@ -134,7 +147,7 @@ def check_order(confusion: np.ndarray, classes: Sequence[str], column: np.ndarra
     if (under and chance < ALPHA) or ((won - lost) / examples >= GAIN and luck < ALPHA):
         best = [classes[fits[c]] for c in column]
         possible = (right + won - lost) / examples
-        message = _wrong_order(right, examples, possible, best, under)
+        message = _wrong_order(right, examples, possible, best, under) + _one_answer(confusion, classes)
         raise LabelOrderError(message, best, right / examples, possible, examples)
     if under:
         warnings.warn(
@@ -152,4 +165,17 @@ def _wrong_order(right: int, examples: int, possible: float, best: list[str], un
         f"{found}. Unless the texts are made to fool it, the model's labels are in another order. With labels={best}, "
         f"in the order of the logits, {possible:.1%} are right: pass that, and give the model's config these names. "
         "check=False measures it as it is."
+    )
+
+
+def _one_answer(confusion: np.ndarray, classes: Sequence[str]) -> str:
+    """The other cause that there may be, where nearly all answers are the same; else nothing."""
+    answers, examples = confusion.sum(axis=0), int(confusion.sum())
+    most = int(answers.argmax())
+    if answers[most] < ONE_ANSWER * examples:
+        return ""
+    return (
+        f" But it says {classes[most]!r} for {int(answers[most]):,} of {examples:,} texts: it may as well be that it "
+        "can't tell the classes apart, because it was trained too little or on texts of another kind; then no order "
+        "helps."
     )

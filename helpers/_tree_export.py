@@ -13,6 +13,7 @@ import os
 import re
 import textwrap
 import warnings
+from numbers import Real
 from pathlib import Path
 
 import matplotlib
@@ -23,6 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
 FORMAT, VERSION = "attattr-tree", 1
+ROLES, KINDS = ("terminal", "top", "joined"), ("link", "terminal")  # of nodes, of edges
 INK, FAINT, RULE = "#1f2430", "#6b7280", "#d5d8dd"
 STYLE = {"font.family": "DejaVu Sans", "svg.fonttype": "none", "svg.hashsalt": "attattr", "figure.facecolor": "white"}
 LONGEST = 18
@@ -202,7 +204,10 @@ def read(path: str | Path) -> nx.DiGraph:
     return tree
 
 
-_GRAPH = {"tau", "last_tau", "variant", "merged", "stops", "separators", "top", "note"}
+_GRAPH = {
+    "tau", "last_tau", "variant", "merged", "starts", "stops", "labels", "layers", "separators", "terminal", "top",
+    "note",
+}  # fmt: skip
 _NODE = {"word", "segment", "role", "layer", "received"}
 _EDGE = {"kind", "query", "key"}
 
@@ -211,17 +216,40 @@ def _check(tree: nx.DiGraph) -> None:
     """Raise unless the graph is one that this module could have written."""
     if not isinstance(tree, nx.DiGraph) or tree.is_multigraph():
         raise TypeError("the graph is not a simple directed one")
-    places, layers = set(tree.graph["starts"]), set(tree.graph["layers"])
-    counts = {len(tree.graph[name]) for name in ("starts", "stops", "labels")}
-    if _GRAPH - set(tree.graph) or len(counts) > 1 or tree.graph["terminal"] not in places or not set(tree) <= places:
-        raise ValueError("entries of the graph are missing or don't fit each other")
-    if not all(isinstance(label, str) for label in (*tree.graph["labels"], tree.graph["note"])):
-        raise TypeError("a label is no text")
+    _check_graph(tree)
+    layers = set(tree.graph["layers"])
     for _, node in tree.nodes(data=True):
-        if _NODE - set(node) or not isinstance(node["token"], str) or not math.isfinite(node["score"]):
+        texts = not _NODE - set(node) and all(isinstance(node[name], str) for name in ("token", "word"))
+        whole = node.get("segment") is None or isinstance(node["segment"], int)
+        if not texts or not whole or node["role"] not in ROLES or not math.isfinite(node["score"] + node["received"]):
             raise ValueError("entries of a node are missing or of another kind")
         if node["layer"] is not None and node["layer"] not in layers:
             raise ValueError("a node's layer is not one of the graph's")
     for *_, edge in tree.edges(data=True):
-        if _EDGE - set(edge) or edge["layer"] not in layers or not math.isfinite(edge["score"] + edge["share"]):
+        known = not _EDGE - set(edge) and edge["kind"] in KINDS and edge["layer"] in layers
+        texts = known and all(isinstance(edge[name], str) for name in ("query", "key"))
+        if not texts or not math.isfinite(edge["score"] + edge["share"]):
             raise ValueError("entries of an edge are missing or of another kind")
+    if not nx.is_directed_acyclic_graph(tree):
+        raise ValueError("the edges go round in a loop")
+
+
+def _check_graph(tree: nx.DiGraph) -> None:
+    """Raise unless the graph's own entries are there and fit each other and the nodes."""
+    if _GRAPH - set(tree.graph):
+        raise KeyError(*sorted(_GRAPH - set(tree.graph)))
+    starts, stops, layers, labels, separators = (
+        tree.graph[name] for name in ("starts", "stops", "layers", "labels", "separators")
+    )
+    if not all(type(number) is int for number in (*starts, *stops, *layers, *separators)):
+        raise TypeError("a position or a layer is no whole number")
+    if not all(isinstance(label, str) for label in (*labels, tree.graph["note"])):
+        raise TypeError("a label is no text")
+    if not all(isinstance(tree.graph[name], Real) for name in ("tau", "last_tau")):
+        raise TypeError("a threshold is no number")
+    spans = len(stops) == len(labels) and starts == (0, *stops[:-1]) and list(stops) == sorted(set(stops) - {0})
+    inside = {tree.graph["terminal"], *separators, *tree} <= set(starts)
+    top = tree.graph["top"]
+    top_fits = not tree.edges if top is None else top in tree
+    if not (spans and inside and top_fits and layers and list(layers) == sorted(set(layers))):
+        raise ValueError("entries of the graph don't fit each other")

@@ -7,9 +7,9 @@ in reading order and called units; a unit's name outside is the position of its 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,6 +170,8 @@ def prepare(
     merge: bool = False,
 ) -> Problem:
     """Check what :func:`helpers.tree.attribution_tree` takes, and put it in order."""
+    if isinstance(source, list | tuple) and any(hasattr(item, "scores") for item in source):
+        raise ValueError(f"A list of {len(source)} attributions was given: a tree is made of one, so pass them singly.")
     if hasattr(source, "scores"):
         tokens = source.tokens if tokens is None else tokens
         words = getattr(source, "words", None) if words is None else words
@@ -246,7 +248,7 @@ def _units(words: Sequence | None, names: tuple[str, ...], merge: bool) -> list[
             _Unit(name, name, name, s, i, i + 1)
             for i, (name, s) in enumerate(zip(names, _segments(names), strict=True))
         ]
-    spans = [tuple(word) for word in words]
+    spans = [_span(word) for word in words]
     ends = [0, *(stop for _, _, stop, _ in spans)]
     if [start for _, start, _, _ in spans] != ends[:-1] or ends[-1] != len(names) or sorted(set(ends)) != ends:
         raise ValueError(
@@ -263,6 +265,20 @@ def _units(words: Sequence | None, names: tuple[str, ...], merge: bool) -> list[
         else:
             units += [_Unit(piece, piece, text, segment, start + k, start + k + 1) for k, piece in enumerate(pieces)]
     return units
+
+
+def _span(word: Any) -> tuple[str, int, int, int | None]:
+    """Return a word's parts as plain text and ints (a file can hold no others)."""
+    parts = tuple(word) if isinstance(word, Iterable) and not isinstance(word, str) else ()
+    if len(parts) == 4:
+        text, start, stop, segment = parts
+        numbers = (start, stop) if segment is None else (start, stop, segment)
+        if all(isinstance(number, Integral) for number in numbers):
+            return str(text), int(start), int(stop), None if segment is None else int(segment)
+    raise ValueError(
+        f"{word!r:.80} is no word: each is (text, first token, token after the last, segment), where the segment is 0, "
+        "1, or None for a special token."
+    )
 
 
 def _segments(names: tuple[str, ...]) -> list[int | None]:

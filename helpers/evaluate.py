@@ -34,6 +34,8 @@ PUBLISHED = {"sst2": 0.9232, "mnli": 0.8391, "mnli mismatched": 0.8410, "rte": 0
 SOURCE = "github.com/huggingface/transformers, examples/pytorch/text-classification/README.md"
 # Devlin et al. (2019, table 1) report BERT-base on GLUE's hidden test sets, MRPC as F1: not comparable with dev.
 
+ROUNDING = 1e-2  # how far probabilities may be from adding up to 1: half precision is as coarse
+
 _TABLE = {"sst2": ("sst2", "dev"), "mnli": ("mnli", "dev"), "mnli mismatched": ("mnli", "dev_mismatched"),
           "rte": ("rte", "dev"), "mrpc": ("mrpc", "dev")}  # fmt: skip
 
@@ -122,7 +124,8 @@ def evaluate(
         progress: show a progress bar on stderr.
 
     Raises:
-        ValueError: the table has no rows, columns or labels, or names that the model does not have.
+        ValueError: the table has no rows, columns or labels, or names that the model does not have; or what the
+            model returns are no probabilities.
         LabelOrderError: see ``check``; it shows the order of the labels that fits best.
 
     Example:
@@ -132,11 +135,7 @@ def evaluate(
     check_table(frame)
     classes, column = match(classifier.labels, frame, labels)
     found = _predict(classifier, data.texts(frame), batch_size, progress)
-    if found.ndim != 2 or found.shape[1] != len(column):
-        raise ValueError(
-            f"The model has {len(column)} labels, {list(classifier.labels)}, and its outputs have shape "
-            f"{list(found.shape)}: it takes one for each label."
-        )
+    _check_output(found, len(frame), list(classifier.labels))
     probabilities = np.zeros((len(found), len(classes)))
     np.add.at(probabilities.T, column, found.T)
     gold = np.array([classes.index(name) for name in frame["label"]])
@@ -202,9 +201,33 @@ def _predict(classifier: Predictor, texts: Sequence, batch_size: int, progress: 
     with tqdm(total=len(texts), disable=not progress, desc=name, unit="text", file=sys.stderr, leave=False) as bar:
         found = []
         for start in range(0, len(texts), chunk):
-            found.append(classifier.predict(texts[start : start + chunk], batch_size=batch_size))
+            found.append(np.asarray(classifier.predict(texts[start : start + chunk], batch_size=batch_size)))
             bar.update(len(found[-1]))
     return np.concatenate(found)
+
+
+def _check_output(found: np.ndarray, examples: int, labels: list[str]) -> None:
+    """Refuse what are no probabilities [text, class] of which each text's add up to 1."""
+    if found.ndim != 2 or found.shape[1] != len(labels):
+        raise ValueError(
+            f"The model has {len(labels)} labels, {labels}, and its outputs have shape {list(found.shape)}: it takes "
+            "one for each label."
+        )
+    if len(found) != examples:
+        raise ValueError(f"The model was asked about {examples} texts, and predict returned {len(found)} rows.")
+    bad = ~np.isfinite(found).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"The model's outputs for {bad.sum()} of {examples} texts are not finite, the first {found[bad][0]}: look "
+            "for NaN in its weights, or for a number format that is too small."
+        )
+    off = (found < -ROUNDING).any(axis=1) | (np.abs(found.sum(axis=1) - 1) > ROUNDING)
+    if off.any():
+        raise ValueError(
+            f"The model's outputs for {off.sum()} of {examples} texts are no probabilities that add up to 1, the first "
+            f"{found[off][0]}. Logits need a softmax first (scipy.special.softmax(logits, axis=1)); a model that gives "
+            "a score, or several labels at once, can't be measured by one label a text."
+        )
 
 
 def _by(groups: pd.Series, rows: pd.DataFrame) -> pd.DataFrame:
@@ -250,7 +273,7 @@ def _open(name: str) -> tuple[Any, str, str]:
 
     try:
         classifier = load(name)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError, KeyError) as error:
         return None, (REGISTRY[name].task or "") if name in REGISTRY else "", str(error)
     own = {plain(label) for label in classifier.labels}
     task = next((t.name for t in data.TASKS.values() if {plain(label) for label in t.labels} == own), "")

@@ -28,7 +28,16 @@ from helpers import data, models
 from helpers._card import GLUE_LICENCE, OWN_LICENCE, card, measures
 from helpers.records import ROOT, build_folder
 from helpers.registry import ADAPTER_WEIGHTS, BASE, adapter_folder, file_sha256
-from helpers.trainer import Settings, Trainer, attach, examples, relabel, write_text
+from helpers.trainer import Settings, Trainer, attach, check_labels, examples, relabel, write_text
+
+logger = logging.getLogger(__name__)
+
+KEYS = {
+    "name", "task", "labels", "base", "base_sha256", "command", "data", "licence", "train_examples", "from_adapter",
+    "settings", "steps", "best_step", "history", "seconds", "machine", "versions", "trained_parameters", "bytes",
+    "adapter_sha256", "measured", "dev",
+}  # fmt: skip
+"""What ``training.json`` holds whatever is measured: no test can go by such a name."""
 
 
 def finetune(
@@ -54,14 +63,16 @@ def finetune(
     Args:
         train: examples, a table with the columns first, second ("" for a single text) and label.
         dev: examples of the same kind, to choose the best weights on.
-        out: folder for the adapter, ``training.json`` and the card ``README.md``.
+        out: folder for the adapter, ``training.json`` and the card ``README.md``: a new or empty one, or that of an
+            earlier adapter, which is replaced; not the one that ``base`` names.
         labels: class names in the order that the logits shall have.
         base: an encoder for a new adapter (``"minilm"``, or a folder or hub id of BERT or its kin), or an adapter to
             go on from (``"minilm-sst2"``, an adapter's folder), also to other labels: see :func:`relabel`. A folder
             is noted as given.
         test: examples to measure once, at the very end; several such tables by name.
         settings: see :class:`Settings`.
-        checkpoint: file to keep the state in; ``build/finetune/<name of out>.safetensors`` if None.
+        checkpoint: file to keep the state in, a new one or a stopped run's; if None,
+            ``build/finetune/<name of out>.safetensors``.
         checkpoint_every: steps from one checkpoint to the next.
         device: see :func:`helpers.models.load`.
         progress: show a progress bar.
@@ -70,22 +81,25 @@ def finetune(
     Returns:
         What ``training.json`` holds: measurements on dev and the tests, history, settings, sizes.
     """
-    settings, out = settings or Settings(), Path(out)
+    settings, out, labels = settings or Settings(), Path(out), check_labels(labels)
     tests = {"test": test} if isinstance(test, pd.DataFrame) else dict(test or {})
     if checkpoint_every < 1:
         raise ValueError(f"checkpoint_every is {checkpoint_every}: it must be at least 1 step.")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"out is {str(out)!r}, which is a file: give a folder.")
+    if taken := sorted(KEYS & tests.keys()):
+        raise ValueError(f"Tests go by the names {taken}, which the report has for itself: give them other names.")
+    adapter = adapter_folder(base)
+    _check_out(out, adapter, checkpoint)
     if checkpoint is not None and Path(checkpoint).is_dir():
         raise ValueError(f"checkpoint is {str(checkpoint)!r}, which is a folder: give a file.")
     for frame in (train, dev, *tests.values()):
         examples(frame, labels)  # before any long work
     checkpoint = Path(checkpoint or build_folder("finetune") / f"{out.name}.safetensors")
     models.set_seed(settings.seed)
-    adapter = adapter_folder(base)
     if adapter:
         peft, tokenizer = models.open_adapter(adapter, trainable=True)
         relabel(peft, labels)
+        if settings.rank not in (Settings.rank, rank := peft.peft_config["default"].r):
+            logger.warning("rank %d is not used: the adapter gone on from has rank %d", settings.rank, rank)
     else:
         model, tokenizer = models.load_base(base, labels)
         peft = attach(model, settings)
@@ -97,6 +111,26 @@ def finetune(
     trainer.export()  # again, for a run that was already finished and whose folder is gone
     began = {"from_adapter": adapter.resolve().name if adapter else None}
     return _report(trainer, {"dev": dev} | tests, began | (about or {}))
+
+
+def _check_out(out: Path, adapter: Path | None, checkpoint: str | os.PathLike | None) -> None:
+    """Refuse a folder in which the files of an adapter would replace something else, or its own start."""
+    own = Path(checkpoint).resolve() if checkpoint else None  # may lie there before the first weights do
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise ValueError(f"out is {str(out)!r}, which is a file: give a folder.")
+    strange = [file for file in out.iterdir() if file.resolve() != own and file.suffix != ".part"]
+    if strange and not (out / "adapter_config.json").is_file():
+        raise ValueError(
+            f"out is {str(out)!r}, a folder with files but no adapter_config.json: a README.md or training.json there "
+            "would be overwritten. Give a new or empty folder, or that of an adapter to replace."
+        )
+    if adapter and out.samefile(adapter):
+        raise ValueError(
+            f"out is {str(out)!r}, the folder of the adapter to go on from: a run that is stopped and called again "
+            "would not find its start. Give another folder."
+        )
 
 
 def _public_id(base: str | os.PathLike) -> str:
@@ -148,12 +182,13 @@ def vary_stops(frame: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Let half of the examples, drawn at random, end in full stops and the other half not.
 
     Files of one task that treat final full stops differently would teach a model to tell the files apart. An
-    example's texts are treated alike; texts that end in another mark (``?``, ``"``) are left as they are.
+    example's texts are treated alike; texts that end in another mark (``?``, ``"``, ``...``) are left as they are.
     """
     stopped = np.random.default_rng(seed).random(len(frame)) < 0.5
     varied = frame.copy()
     for column in ("first", "second"):
-        bare = frame[column].str.replace(r"\s*\.$", "", regex=True)
+        # a stop after another one is no full stop: "Wait...", "so . . ."
+        bare = frame[column].str.replace(r"(?<![\s.])\s*\.$", "", regex=True)
         with_stop = bare.mask(bare.str.contains(r"\w$"), bare + ".")
         varied[column] = with_stop.where(stopped, bare).where(bare != "", frame[column])
     return varied
@@ -164,10 +199,18 @@ def main(arguments: Sequence[str] | None = None) -> dict:
     given = _parser().parse_args(arguments)
     if given.both_orders and data.TASKS[given.task].kind != "pair":
         raise ValueError(f"--both-orders turns pairs round, and {given.task} has single texts: leave it out.")
+    if given.both_orders and given.task != "mrpc":
+        raise ValueError(
+            f"--both-orders keeps the label of a pair turned round, and in {given.task} 'A entails B' does not say "
+            "that B entails A: it is for mrpc alone, whose pairs say the same thing in either order."
+        )
     settings = Settings(**{field.name: getattr(given, field.name) for field in fields(Settings)})
-    if given.threads:
+    if given.threads is not None:
+        if given.threads < 1:
+            raise ValueError(f"--threads is {given.threads}: give at least 1, or leave it out.")
         torch.set_num_threads(given.threads)
     measured = [*(["test"] if given.test else []), *given.measure]
+    _check_also(given, ("dev", *measured))
     frames = {
         split: data.load(given.task, given.data, split=split, limit=given.limit)
         for split in ("train", "dev", *measured)
@@ -196,8 +239,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", required=True, help="folder with train.tsv and dev.tsv, or 'bundled', or 'hub'")
     parser.add_argument("--also", nargs="+", default=[], type=Path, help="more files to learn from, laid out alike")
     parser.add_argument("--vary-stops", action="store_true", help="half of the training texts end in full stops")
-    parser.add_argument("--both-orders", action="store_true", help="learn from each pair in both orders")
-    parser.add_argument("--out", required=True, type=Path, help="folder for the adapter and its card")
+    parser.add_argument("--both-orders", action="store_true", help="learn from each pair in both orders (mrpc)")
+    parser.add_argument("--out", required=True, type=Path, help="new folder for the adapter and its card")
     parser.add_argument("--base", default="minilm", help="encoder, or adapter to go on from (default: minilm)")
     parser.add_argument("--test", action="store_true", help="measure once on the test split, at the end")
     parser.add_argument("--measure", nargs="+", default=[], metavar="SPLIT", help="further splits to measure then")
@@ -209,6 +252,34 @@ def _parser() -> argparse.ArgumentParser:
         name, default = f"--{field.name.replace('_', '-')}", field.default
         parser.add_argument(name, type=type(default), default=default, help=f"of the training (default: {default})")
     return parser
+
+
+def _check_also(given: argparse.Namespace, held: Sequence[str]) -> None:
+    """Refuse a file to learn from that is not there, that would be read as another, or that is to be measured on."""
+    for file in given.also:
+        if not file.is_file():
+            raise ValueError(f"--also {file}: there is no such file.")
+        try:
+            found = _split_file(given.task, file.parent, file.stem)
+        except FileNotFoundError:
+            found = None
+        if found is None or not found.samefile(file):
+            raise ValueError(
+                f"--also {file}: the files of {given.task} by that name are read from {found or 'nowhere'}. Files end "
+                "in .tsv; give this one another name, or a folder of its own."
+            )
+        for split in held if given.data != "hub" else ():
+            if _split_file(given.task, given.data, split).samefile(file):
+                raise ValueError(
+                    f"--also {file} is the {split} split, which is measured on: what it says of new texts would be "
+                    "worth nothing after learning from it. Leave it out."
+                )
+
+
+def _split_file(task: str, source: str | os.PathLike, split: str) -> Path:
+    """The very file that :func:`helpers.data.load` reads."""
+    known = data.TASKS[task]
+    return data._split_file(known, data._task_folder(known, source), split)
 
 
 def _varied(train: pd.DataFrame, given: argparse.Namespace) -> pd.DataFrame:
@@ -230,7 +301,7 @@ def _place(data_folder: str) -> str:
 def _command(given: argparse.Namespace, settings: Settings, place: str) -> str:
     """The command that makes this adapter again, with what is not a default."""
     parts = [f"python -m helpers.finetune --task {given.task} --data {place} --out {_relative(given.out)}"]
-    also = " ".join(f"FOLDER/{file.parent.name}/{file.name}" for file in given.also)
+    also = " ".join(f"FOLDER/{file.absolute().parent.name}/{file.name}" for file in given.also)
     parts += [f"--also {also}"] if also else []
     parts += ["--vary-stops"] if given.vary_stops else []
     parts += ["--both-orders"] if given.both_orders else []
@@ -238,6 +309,8 @@ def _command(given: argparse.Namespace, settings: Settings, place: str) -> str:
     parts += [f"--limit {given.limit}"] if given.limit else []
     parts += [f"--threads {given.threads}"] if given.threads else []
     for field in fields(Settings):
+        if field.name == "rank" and adapter_folder(given.base):
+            continue  # the adapter's own rank stays
         value = getattr(settings, field.name)
         parts += [f"--{field.name.replace('_', '-')} {value}"] if value != field.default else []
     parts += [f"--measure {' '.join(given.measure)}"] if given.measure else []

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import (
@@ -102,6 +102,7 @@ def load(name: str | os.PathLike, *, device: str | torch.device = "auto", revisi
         model, tokenizer = _whole(download(str(name), revision))
     else:
         raise ValueError(f"There is no model {str(name)!r}: give a folder, a hub id, or one of {', '.join(REGISTRY)}.")
+    _check_finite(model, str(name))
     target = pick_device(device)
     labels = tuple(model.config.id2label[i] for i in range(model.config.num_labels))
     model.requires_grad_(False)  # a model is explained, not trained, with what this returns
@@ -117,6 +118,8 @@ def load_base(base: str | os.PathLike, labels: Sequence[str]) -> tuple[PreTraine
     """
     if str(base) in (BASE.name, BASE.hub_id):
         folder = base_folder()
+    elif not Path(base).is_dir() and (str(base).count("/") > 1 or str(base).startswith((".", "/", "~"))):
+        raise ValueError(f"There is no base model {str(base)!r}: give 'minilm', a folder that exists, or a hub id.")
     else:
         folder = Path(base) if Path(base).is_dir() else download(str(base), None)
     return _read(folder, labels=labels, fresh_head=True)
@@ -133,23 +136,57 @@ def open_adapter(
         trainable: leave the adapter's weights open to training.
     """
     folder = Path(folder)
-    if not (folder / ADAPTER_WEIGHTS).is_file():
+    weights, about = folder / ADAPTER_WEIGHTS, folder / "adapter_config.json"
+    if not weights.is_file():
         raise ValueError(f"{folder} has no {ADAPTER_WEIGHTS}: adapters are read from safetensors only.")
-    try:
-        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
-            stated = tuple(json.loads((file.metadata() or {}).get("labels", "[]")))
-    except SafetensorError as error:
-        raise ValueError(f"{folder / ADAPTER_WEIGHTS} is damaged or cut short ({error}): get it again.") from error
-    if not stated:
-        raise ValueError(
-            f"{folder}/{ADAPTER_WEIGHTS} states no labels: train it with helpers.finetune, which notes them."
-        )
+    stated, names = _stated(weights)
     if labels and stated != tuple(labels):
         raise ValueError(f"{folder} states the labels {list(stated)}; asked for were {list(labels)}.")
-    base = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-    model, tokenizer = load_base(base, stated)
-    with _quiet():
-        return PeftModel.from_pretrained(model, folder, is_trainable=trainable), tokenizer
+    base = _base_of(about)
+    try:
+        model, tokenizer = load_base(base, stated)
+    except ValueError as error:
+        raise ValueError(f"The adapter in {folder} can't be put on its base: {error}") from error
+    with _quiet(), _whole_files(folder):
+        peft = PeftModel.from_pretrained(model, folder, is_trainable=trainable)
+    needed = set(get_peft_model_state_dict(peft, save_embedding_layers=False))
+    if off := sorted(needed ^ names):
+        raise ValueError(
+            f"{weights} and {about.name} do not fit together: {len(needed - names)} tensors that the settings call for "
+            f"are missing, {len(names - needed)} are there that they do not use, the first of all {off[0]}. Get both "
+            "again from one and the same training."
+        )
+    return peft, tokenizer
+
+
+def _stated(weights: Path) -> tuple[tuple[str, ...], set[str]]:
+    """The labels that an adapter's file states, and the names of its tensors."""
+    with _whole_files(weights.parent), safe_open(weights, "pt") as file:
+        raw, names = (file.metadata() or {}).get("labels", "[]"), set(file.keys())
+    try:
+        stated = json.loads(raw)
+    except json.JSONDecodeError:
+        stated = None
+    if stated == []:
+        raise ValueError(f"{weights} states no labels: train it with helpers.finetune, which notes them.")
+    if not isinstance(stated, list) or not all(isinstance(x, str) for x in stated) or len(set(stated)) < len(stated):
+        raise ValueError(f'{weights} states the labels {raw!r}: a JSON list of different names is needed, ["a", "b"].')
+    return tuple(stated), names
+
+
+def _base_of(about: Path) -> str:
+    """The base that an ``adapter_config.json`` names."""
+    try:
+        base = json.loads(about.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except FileNotFoundError as error:
+        raise ValueError(f"{about.parent} has no {about.name}: an adapter consists of both files.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{about} is damaged ({error}): get it again.") from error
+    except (KeyError, TypeError):
+        base = None
+    if not isinstance(base, str) or not base:
+        raise ValueError(f'{about} does not say what the adapter belongs to: write "base_model_name_or_path" into it.')
+    return base
 
 
 def predict_logits(
@@ -227,11 +264,16 @@ def _read(
             folder, config=config, dtype=torch.float32, use_safetensors=True, trust_remote_code=False,
             output_loading_info=True, ignore_mismatched_sizes=fresh_head,
         )  # fmt: skip
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = _tokenizer(folder)
     vocabulary = tokenizer.vocab_files_names.values()
     if vocabulary and not any((folder / name).is_file() for name in vocabulary):
         raise ValueError(  # transformers makes an empty one, to which every word is unknown
             f"{folder} has no tokenizer (no {', no '.join(vocabulary)}): tokenizer.save_pretrained(folder) writes it."
+        )
+    if sorted(model.config.id2label) != list(range(model.config.num_labels)):
+        raise ValueError(
+            f"{folder}/config.json numbers its labels {sorted(model.config.id2label)}: id2label has to name each of "
+            f"the {model.config.num_labels} outputs, from 0 on."
         )
     missing = sorted(report["missing_keys"])
     if missing and not fresh_head:
@@ -245,13 +287,44 @@ def _read(
     return model, tokenizer
 
 
+def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:  # a damaged tokenizer.json is a bare Exception of the tokenizers library
+        raise ValueError(
+            f"The tokenizer in {folder} (tokenizer.json, tokenizer_config.json) can't be read "
+            f"({_first_line(error)}): get it again, or write it with tokenizer.save_pretrained(folder)."
+        ) from error
+
+
+def _check_finite(model: nn.Module, name: str) -> None:
+    """Refuse weights that are NaN or infinite: all answers would be, or none of them would mean anything."""
+    bad = [key for key, weight in model.named_parameters() if not torch.isfinite(weight).all()]
+    if bad:
+        raise ValueError(
+            f"{name} has {len(bad)} weight tensors with NaN or infinity, the first {bad[0]}: its training diverged "
+            "(train again, at a lower rate), or the file is damaged (get it again)."
+        )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0]
+
+
 @contextlib.contextmanager
 def _whole_files(folder: Path) -> Iterator[None]:
-    """Say which folder it is whose weights are cut short."""
+    """Say which folder it is whose weights are cut short, or do not fit its settings."""
     try:
         yield
     except SafetensorError as error:
         raise ValueError(f"The weights in {folder} are damaged or cut short ({error}): get them again.") from error
+    except (RuntimeError, KeyError, TypeError) as error:
+        if isinstance(error, RuntimeError) and "size" not in str(error):
+            raise
+        raise ValueError(
+            f"The weights in {folder} do not fit its settings: one is missing or of another size, or the labels in "
+            f"config.json, or those that the adapter states, are more or fewer ({' '.join(str(error).split())[:300]})."
+        ) from error
 
 
 @contextlib.contextmanager

@@ -18,19 +18,43 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from helpers.attention import gate_heads, touch
-from helpers.attribution import Attribution, attribute
-from helpers.inputs import Encoded, Text, encode
+from helpers._curves import Comparison, Curve, compare, interval
+from helpers._gates import counts_of, gates_overall, gates_per_layer, known
+from helpers.attention import Touch, UnsupportedModelError, gate_heads, touch
+from helpers.attribution import Attribution, _labels, _targets, attribute
+from helpers.inputs import Encoded, Text, check_texts, encode
 from helpers.outputs import logits_of
+from helpers.quadrature import check_steps
+
+__all__ = [
+    "Comparison",
+    "Curve",
+    "Importance",
+    "at_random",
+    "by_accuracy",
+    "by_attention",
+    "by_attribution",
+    "by_class",
+    "by_taylor",
+    "class_numbers",
+    "compare",
+    "counts_of",
+    "curve",
+    "curves",
+    "gated_logits",
+    "gates_overall",
+    "gates_per_layer",
+    "interval",
+    "shape_of",
+]
 
 REDUCE = {"max": lambda a: a.max(axis=(-2, -1)), "sum": lambda a: a.sum(axis=(-2, -1))}
 TAYLOR = ("plain", "normalised")
@@ -64,29 +88,31 @@ class Importance:
 
 
 def by_attribution(
-    model, tokenizer, texts: Sequence[Text], target=None, *, reduce: str = "max", at_once: int = 32, **options
+    model, tokenizer, texts: Text | Iterable[Text], target=None, *, reduce: str = "max", at_once: int = 32, **options
 ) -> tuple[Importance, Importance]:
     """Return the importance by attribution, I_h = mean_x max(Attr_h(A)), and by attention, from the same passes.
 
     Args:
-        target: the class to explain, one for all or one a text: the gold label for an order that has seen it, None for
-            the predicted class, which asks nothing of the data but texts.
+        target: the class to explain by number or name, one for all or one a text: the gold label for an order that has
+            seen it, None for the predicted class, which asks nothing of the data but texts.
         reduce: "max" (the paper's) or "sum" of a head's matrix. Attention always takes the maximum.
         at_once: texts whose matrices are kept at a time.
         options: of :func:`helpers.attribution.attribute`.
     """
-    _known(reduce, REDUCE, "reduce")
-    start, texts = time.perf_counter(), list(texts)
-    targets = None if target is None or isinstance(target, str | int) else list(target)
+    known(reduce, REDUCE, "reduce")
+    check_steps(at_once, "at_once")
+    start, texts = time.perf_counter(), check_texts(texts)
+    targets = _targets(target, len(texts), model)
     scores, attention, forward, backward = [], [], 0.0, 0.0
     for first in range(0, len(texts), at_once):
         part = slice(first, first + at_once)
-        chosen = target if targets is None else targets[part]
+        chosen = None if targets is None else targets[part]
         explained = cast(list[Attribution], attribute(model, tokenizer, texts[part], target=chosen, **options))
         for found in explained:
             scores.append(REDUCE[reduce](found.scores))
             attention.append(REDUCE["max"](found.attention))
-            forward, backward = forward + _passes(found)[0], backward + _passes(found)[1]
+            passes = _passes(found, model)
+            forward, backward = forward + passes[0], backward + passes[1]
     seconds = time.perf_counter() - start
     return (
         Importance(f"attribution ({reduce})", np.stack(scores), forward, backward, seconds),
@@ -94,14 +120,14 @@ def by_attribution(
     )
 
 
-def _passes(found) -> tuple[float, float]:
+def _passes(found, model) -> tuple[float, float]:
     """Forward and backward passes of the whole network that one attribution took; the layers below run once."""
-    behind = 1 - np.asarray(found.layers) / found.scores.shape[0]
+    behind = 1 - np.asarray(found.layers) / model.config.num_hidden_layers
     return 1 + float(((found.steps + 1) * behind).sum()), float((found.steps * behind).sum())
 
 
 def by_class(
-    model, tokenizer, texts: Sequence[Text], *, steps: int = 6, rule: str = "gauss", at_once: int = 32, **options
+    model, tokenizer, texts: Text | Iterable[Text], *, steps: int = 6, rule: str = "gauss", at_once: int = 32, **options
 ) -> tuple[tuple[Importance, ...], Importance]:
     """Return the importance by attribution for every class, max(Attr_h(A)), in the logits' order, and by attention.
 
@@ -115,12 +141,15 @@ def by_class(
     Returns:
         One :class:`Importance` a class, each with the passes and seconds of all of them, and the one by attention.
     """
-    if (classes := model.config.num_labels) < 2 or isinstance(steps, str) or "output" in options:
+    classes = model.config.num_labels
+    if not _chooses(model) or isinstance(steps, str) or "output" in options:
         raise ValueError(
-            f"The classes' scores add up to 0 for the probabilities of two classes or more and a fixed number of "
-            f"points; this model has {classes}, and steps={steps!r}, {options} was given. Otherwise use by_attribution."
+            f"The classes' scores add up to 0 for the probabilities of two classes or more that exclude each other, "
+            f"and a fixed number of points; this model has {classes} (problem_type {model.config.problem_type!r}), and "
+            f"steps={steps!r}, {options} was given. Otherwise use by_attribution."
         )
-    start, texts = time.perf_counter(), list(texts)
+    check_steps(at_once, "at_once")
+    start, texts = time.perf_counter(), check_texts(texts)
     scores: list[list[np.ndarray]] = [[] for _ in range(classes)]
     attention, forward, backward = [], 0.0, 0.0
     for first in range(0, len(texts), at_once):
@@ -134,17 +163,17 @@ def by_class(
             for kept, matrix in zip(scores, [*matrices, -sum(matrices)], strict=True):
                 kept.append(REDUCE["max"](matrix))
             attention.append(REDUCE["max"](same_text[0].attention))
-            passes = np.sum([_passes(found) for found in same_text], axis=0)
+            passes = np.sum([_passes(found, model) for found in same_text], axis=0)
             forward, backward = forward + passes[0], backward + passes[1]
     cost = (float(forward), float(backward), time.perf_counter() - start)
-    named = zip(model.config.id2label.values(), scores, strict=True)
+    named = zip(_labels(model), scores, strict=True)
     return (
         tuple(Importance(f"attribution for {name}", np.stack(kept), *cost) for name, kept in named),
         Importance("attention", np.stack(attention), len(texts), 0.0, cost[-1]),
     )
 
 
-def by_attention(model, tokenizer, texts: Sequence[Text], *, batch_size: int = 32) -> Importance:
+def by_attention(model, tokenizer, texts: Text | Iterable[Text], *, batch_size: int = 32) -> Importance:
     """Return the importance by attention, I_h = mean_x max(A_h)."""
     start, found = time.perf_counter(), {}
     encoded = encode(model, tokenizer, texts)
@@ -152,6 +181,7 @@ def by_attention(model, tokenizer, texts: Sequence[Text], *, batch_size: int = 3
         with touch(model, record=True) as seen, torch.no_grad():
             inputs = encoded.batch(rows)
             model(**inputs)
+            _even(seen)
             real = inputs["attention_mask"].bool()[:, None, :, None]  # rows of padding don't count
             largest = [(a * real).amax(dim=(2, 3)) for _, a in sorted(seen.attention.items())]
         found.update(zip(rows, torch.stack(largest, dim=1).float().cpu().numpy(), strict=True))
@@ -159,7 +189,13 @@ def by_attention(model, tokenizer, texts: Sequence[Text], *, batch_size: int = 3
 
 
 def by_taylor(
-    model, tokenizer, texts: Sequence[Text], target: Sequence[int], *, form: str = "plain", batch_size: int = 32
+    model,
+    tokenizer,
+    texts: Text | Iterable[Text],
+    target: Iterable[int | str],
+    *,
+    form: str = "plain",
+    batch_size: int = 32,
 ) -> Importance:
     """Return the first-order importance, I_h = mean_x |<A_h, dL/dA_h>|, L the cross-entropy of the target.
 
@@ -167,13 +203,14 @@ def by_taylor(
     from that token; so nothing of size [query, key] is differentiated.
 
     Args:
-        target: a class number for every text.
+        target: the class of every text, by number or by name.
         form: "plain", or "normalised" as in the code of Michel et al.: the size of every token's part, added up, and
             every layer's heads scaled to a Euclidean norm of 1.
     """
-    _known(form, TAYLOR, "form")
+    known(form, TAYLOR, "form")
     start, found = time.perf_counter(), {}
-    encoded, gold = encode(model, tokenizer, texts), torch.as_tensor(np.asarray(target))
+    encoded = encode(model, tokenizer, texts)
+    gold = torch.from_numpy(class_numbers(model, target, len(encoded.tokens), "target"))
     layers, heads = shape_of(model, encoded)
     for rows in encoded.rows_by_length(batch_size):
         inputs = encoded.batch(rows)
@@ -192,15 +229,26 @@ def by_taylor(
 
 
 def by_accuracy(
-    model, tokenizer, texts: Sequence[Text], gold: Sequence[int], *, batch_size: int = 32, progress: bool = False
+    model,
+    tokenizer,
+    texts: Text | Iterable[Text],
+    gold: Iterable[int | str],
+    *,
+    batch_size: int = 32,
+    progress: bool = False,
 ) -> Importance:
-    """Return the accuracy difference, accuracy with all heads - accuracy without the head, for every head."""
-    start = time.perf_counter()
-    layers, heads = shape_of(model, encode(model, tokenizer, [*texts][:1]))
+    """Return the accuracy difference, accuracy with all heads - accuracy without the head, for every head.
+
+    Args:
+        gold: the class of every text, by number or by name.
+    """
+    start, texts = time.perf_counter(), check_texts(texts)
+    numbers = class_numbers(model, gold, len(texts))
+    layers, heads = shape_of(model, encode(model, tokenizer, texts[:1]))
     settings = np.ones((layers * heads + 1, layers, heads))
     settings[1:].reshape(layers * heads, -1)[np.diag_indices(layers * heads)] = 0
     logits = gated_logits(model, tokenizer, texts, settings, batch_size=batch_size, progress=progress)
-    right = logits.argmax(-1) == np.asarray(gold)  # setting, text
+    right = logits.argmax(-1) == numbers  # setting, text
     fall = right[0].astype(float) - right[1:].astype(float)
     examples = fall.T.reshape(len(texts), layers, heads)
     return Importance("accuracy difference", examples, right.size, 0.0, time.perf_counter() - start)
@@ -211,53 +259,35 @@ def at_random(shape: tuple[int, int], *, seed: int) -> Importance:
     return Importance(f"random ({seed})", np.random.default_rng(seed).random((1, *shape)))
 
 
-# ---- orders and gates ------------------------------------------------------------------------------------------------
+def class_numbers(model, given: Iterable[int | str], count: int, name: str = "gold") -> np.ndarray:
+    """Return the class of every text as a number, int64 [text], from numbers and names that the model knows.
 
-
-def gates_overall(importance: np.ndarray, counts: Iterable[int], *, first: str = "smallest") -> np.ndarray:
-    """Return gates, 1 kept and 0 removed, with so many heads of the whole model removed.
-
-    Args:
-        importance: [layer, head], or [text, layer, head] for an order of its own for every text.
-        counts: how many heads to remove, one setting each.
-        first: which heads go first: "smallest" or "largest" importance. Of equal ones the first in the model.
-
-    Returns:
-        [setting, layer, head] or [setting, text, layer, head].
+    Raises:
+        ValueError: not one class a text, a class that the model lacks, or a model that doesn't choose one class.
     """
-    flat = importance.reshape(*importance.shape[:-2], -1)
-    return _gates(flat, counts, first).reshape(-1, *importance.shape)
+    if not _chooses(model):
+        raise ValueError(
+            f"This model does not choose one class of several ({model.config.num_labels} outputs, problem_type "
+            f"{model.config.problem_type!r}), so it has no right answer. Take by_attribution or by_attention."
+        )
+    several = isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) > 0
+    classes = list(given) if several else []
+    if not several or len(classes) != count:
+        said = f"has {len(classes)} classes" if several else f"is {given!r}"
+        raise ValueError(f"{name} {said} for {count} texts: give the class of every text, by its number or its name.")
+    return np.array(_targets(classes, count, model), dtype=np.int64)
 
 
-def gates_per_layer(importance: np.ndarray, counts: Iterable[int], *, first: str = "smallest") -> np.ndarray:
-    """Return gates with so many heads removed in every layer; otherwise as :func:`gates_overall`."""
-    return _gates(importance, counts, first)
-
-
-def _gates(values: np.ndarray, counts: Iterable[int], first: str) -> np.ndarray:
-    _known(first, ("smallest", "largest"), "first")
-    if not np.isfinite(values).all():
-        raise ValueError("The importance holds nan or inf, which have no place in an order: compute it again.")
-    place = np.argsort(np.argsort(values if first == "smallest" else -values, axis=-1, kind="stable"), axis=-1)
-    counts = list(counts)
-    if wrong := [n for n in counts if not 0 <= n <= values.shape[-1]]:
-        raise ValueError(f"{wrong[0]} heads can't be removed: there are {values.shape[-1]} to choose from.")
-    return np.stack([(place >= count).astype(np.float32) for count in counts])
-
-
-def counts_of(shares: Iterable[float], heads: int) -> list[int]:
-    """Return how many of the heads a share of them is, rounded half up; shares lie between 0 and 1."""
-    shares = list(shares)
-    if wrong := [s for s in shares if not 0 <= s <= 1]:
-        raise ValueError(f"A share of {wrong[0]} heads was asked for: shares lie between 0 and 1.")
-    return [int(np.floor(share * heads + 0.5)) for share in shares]
+def _chooses(model) -> bool:
+    """Return whether the model chooses one of its classes, so that their probabilities add up to 1."""
+    return model.config.num_labels > 1 and model.config.problem_type in (None, "single_label_classification")
 
 
 # ---- running with heads off ------------------------------------------------------------------------------------------
 
 
 def gated_logits(
-    model, tokenizer, texts: Sequence[Text], gates: np.ndarray, *, batch_size: int = 32, progress: bool = False
+    model, tokenizer, texts: Text | Iterable[Text], gates: np.ndarray, *, batch_size: int = 32, progress: bool = False
 ) -> np.ndarray:
     """Return the raw outputs with heads off, float32 [setting, text, class].
 
@@ -267,10 +297,11 @@ def gated_logits(
     encoded = encode(model, tokenizer, texts)
     shape, count = shape_of(model, encoded), len(encoded.tokens)
     gates = np.asarray(gates, dtype=np.float32)
-    if gates.shape[-2:] != shape or gates.ndim not in (3, 4) or (gates.ndim == 4 and gates.shape[1] != count):
+    fits = gates.shape[-2:] == shape and gates.ndim in (3, 4) and (gates.ndim == 3 or gates.shape[1] == count)
+    if not fits or not len(gates):
         raise ValueError(
             f"gates have the shape {gates.shape}: [setting, layer, head] or [setting, text, layer, head] is needed, "
-            f"with {count} texts and {shape[0]} layers of {shape[1]} heads."
+            f"with one setting or more, {count} texts and {shape[0]} layers of {shape[1]} heads."
         )
     found: dict[int, np.ndarray] = {}
     with tqdm(total=count * len(gates), disable=not progress, desc="heads off", unit="pass") as bar:
@@ -292,72 +323,59 @@ def _factors(gates: np.ndarray, rows: Sequence[int]) -> Mapping[int, Tensor]:
 
 
 def shape_of(model, encoded: Encoded) -> tuple[int, int]:
-    """Return how many layers and heads a model has, as seen in one pass."""
+    """Return how many layers and heads a model has, as seen in one pass; its layers must have equally many heads."""
     with touch(model, record=True) as seen, torch.no_grad():
         model(**encoded.batch([0]))
-        return len(seen.attention), seen.attention[0].shape[1]
+        return _even(seen)
+
+
+def _even(seen: Touch) -> tuple[int, int]:
+    """Return how many layers a pass had, and how many heads each."""
+    heads = [weights.shape[1] for _, weights in sorted(seen.attention.items())]
+    if len(set(heads)) > 1:
+        raise UnsupportedModelError(
+            f"The layers have {heads} heads, and scores and gates need equally many in each. If helpers.surgery cut "
+            "this model, take the whole one and its gates: touch(model, factors=gate_heads(gates))."
+        )
+    return len(heads), heads[0]
 
 
 # ---- curves ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Which examples are right while heads go.
+def curve(
+    name: str, model, tokenizer, texts: Text | Iterable[Text], gold: Iterable[int | str], gates: np.ndarray, **options
+) -> Curve:
+    """Return how many examples stay right over the settings of the gates.
 
-    Attributes:
-        name: of the order.
-        shares: of the heads that are off, [setting], rising.
-        right: bool [setting, example].
-        seed: of the bootstrap.
+    Args:
+        gold: the class of every text, by number or by name.
+        gates, options: of :func:`gated_logits`.
     """
-
-    name: str
-    shares: np.ndarray
-    right: np.ndarray
-    seed: int = field(default=0, repr=False)
-
-    @property
-    def accuracy(self) -> np.ndarray:
-        """Share of the examples that are right, [setting]."""
-        return self.right.mean(axis=1)
-
-    @property
-    def area(self) -> float:
-        """Area under the accuracy over the shares, by trapezoids, divided by their range: a mean accuracy."""
-        return float(self._areas().mean())
-
-    def _areas(self) -> np.ndarray:
-        """The area of every example; their mean is the curve's."""
-        return np.trapezoid(self.right.astype(float), self.shares, axis=0) / np.ptp(self.shares)
-
-    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds of the accuracy, by bootstrap over examples, two arrays [setting]."""
-        return interval(self.right.T, level=level, seed=self.seed)
-
-    def removable(self, within: float = 0.01) -> float:
-        """Return the largest share of heads up to which the accuracy stays ``within`` reach of its start or above."""
-        kept = self.accuracy >= self.accuracy[0] - within - 1e-9
-        return float(self.shares[np.argmin(kept) - 1] if not kept.all() else self.shares[-1])
-
-
-def curve(name: str, model, tokenizer, texts, gold: Sequence[int], gates: np.ndarray, **options) -> Curve:
-    """Return how many examples stay right over the settings of the gates; options: of :func:`gated_logits`."""
-    gates = np.asarray(gates)
+    gates, texts = np.asarray(gates), check_texts(texts)
+    numbers = class_numbers(model, gold, len(texts))
     logits = gated_logits(model, tokenizer, texts, gates, **options)
     shares = 1 - gates.reshape(len(gates), -1).mean(axis=1)
-    return Curve(name, shares, logits.argmax(-1) == np.asarray(gold))
+    return Curve(name, shares, logits.argmax(-1) == numbers)
 
 
 def curves(
-    model, tokenizer, texts: Sequence[Text], gold: Sequence[int], gates: Mapping[str, np.ndarray], **options
+    model,
+    tokenizer,
+    texts: Text | Iterable[Text],
+    gold: Iterable[int | str],
+    gates: Mapping[str, np.ndarray],
+    **options,
 ) -> dict[str, Curve]:
     """Return one curve a named set of gates, as :func:`curve`; a setting that several share, such as all on, runs once.
 
     Args:
+        gold: the class of every text, by number or by name.
         gates: by name, [setting, layer, head] or [setting, text, layer, head], in any mixture.
         options: of :func:`gated_logits`.
     """
+    texts = check_texts(texts)
+    numbers = class_numbers(model, gold, len(texts))
     wanted: dict[bytes, np.ndarray] = {}
     keys: dict[str, list[bytes]] = {}
     for name, settings in gates.items():
@@ -372,7 +390,7 @@ def curves(
     for axes in {setting.ndim for setting in wanted.values()}:
         run = {key: setting for key, setting in wanted.items() if setting.ndim == axes}
         logits = gated_logits(model, tokenizer, texts, np.stack(list(run.values())), **options)
-        right.update(zip(run, logits.argmax(-1) == np.asarray(gold), strict=True))
+        right.update(zip(run, logits.argmax(-1) == numbers, strict=True))
     return {
         name: Curve(
             name, 1 - np.reshape(gates[name], (len(found), -1)).mean(axis=1), np.stack([right[k] for k in found])
@@ -381,48 +399,5 @@ def curves(
     }
 
 
-def interval(values: np.ndarray, *, level: float = 0.95, seed: int = 0, resamples: int = 2000):
-    """Return the bounds of the mean over the first axis, by percentile bootstrap over that axis."""
-    values = np.asarray(values, dtype=float)
-    if len(values) < 2:
-        raise ValueError(f"A bootstrap over {len(values)} example says nothing: give at least 2.")
-    found = stats.bootstrap(
-        (values,), np.mean, confidence_level=level, n_resamples=resamples, method="percentile", axis=0, vectorized=True,
-        rng=np.random.default_rng(seed), batch=max(1, int(2e7 // values.size)),
-    )  # fmt: skip
-    return found.confidence_interval.low, found.confidence_interval.high
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two curves over the same examples: the difference of their areas, its interval, and the p-value of none."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-
-
-def compare(first: Curve, second: Curve, *, level: float = 0.95, seed: int = 0) -> Comparison:
-    """Return area(first) - area(second), paired by example: bootstrap interval and sign-flip permutation test."""
-    if first.right.shape != second.right.shape or not np.allclose(first.shares, second.shares):
-        raise ValueError(
-            f"{first.name} and {second.name} were not measured on the same shares and examples "
-            f"({first.right.shape} and {second.right.shape}): make both curves from the same texts and counts."
-        )
-    difference = first._areas() - second._areas()
-    low, high = interval(difference, level=level, seed=seed)
-    test = stats.permutation_test(
-        (difference,), np.mean, permutation_type="samples", vectorized=True, n_resamples=4999,
-        rng=np.random.default_rng(seed), batch=max(1, int(2e7 // difference.size)),
-    )  # fmt: skip
-    return Comparison(float(difference.mean()), float(low), float(high), float(test.pvalue))
-
-
 def _in_order(found: Mapping[int, np.ndarray]) -> np.ndarray:
     return np.stack([found[row] for row in sorted(found)])
-
-
-def _known(value: str, known: Iterable[str], name: str) -> None:
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}: use one of {', '.join(known)}.")

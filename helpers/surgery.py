@@ -2,8 +2,8 @@
 
 A head is a slice of the query, key and value weights and of the columns that bring its context back
 (``output.dense``). transformers 5 can no longer cut it out by itself, and a layer may keep any number of heads here,
-none included. A model that was cut is for use, not for attribution: its layers differ in width, which the engine
-refuses. Explain the whole model inside ``touch(model, factors=gate_heads(gates))`` instead.
+none included. A model that was cut is for use, not for attribution: where its layers differ in width, or one has no
+attention left, that is refused. Explain the whole model inside ``touch(model, factors=gate_heads(gates))`` instead.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel
 
-from helpers.attention import UnsupportedModelError
+from helpers.attention import _OPEN, UnsupportedModelError, check_model, count_call
 
 WEIGHTS = "model.safetensors"
 NAME = "attattr_kept_heads"  # in config.json: the heads that each layer keeps
@@ -33,10 +34,21 @@ _NAMES = (
 
 
 class NoHeads(nn.Module):
-    """The attention of a layer that has lost all its heads: contexts of width 0, so that the output is its bias."""
+    """The attention of a layer that has lost all its heads: contexts of width 0, so that the output is its bias.
+
+    The layer keeps its number for :func:`helpers.attention.touch`, which can neither read nor change it.
+    """
 
     def forward(self, hidden_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, None]:
         """Return contexts [batch, token, 0]."""
+        for session in _OPEN.get():
+            layer, ours = session.calls, id(self) in session.modules
+            if ours and (session.records(layer) or layer in session.factors or layer in session.contexts):
+                raise UnsupportedModelError(
+                    f"Layer {layer} has lost all its heads, so it has no attention to read or change. Take the whole "
+                    "model and its gates, touch(model, factors=gate_heads(gates)), or name other layers."
+                )
+        count_call(self)
         return hidden_states[..., :0], None
 
 
@@ -48,15 +60,17 @@ def remove_heads(model: PreTrainedModel, gates: np.ndarray) -> PreTrainedModel:
         gates: [layer, head], 1 keeps a head and 0 removes it.
 
     Raises:
-        UnsupportedModelError: the family stores its heads in another way.
+        UnsupportedModelError: the family stores its heads in another way, or no transformers model was given.
         ValueError: the gates do not fit the model, or hold other numbers.
     """
+    check_model(model)
     gates = np.asarray(gates)
     shape = (model.config.num_hidden_layers, model.config.num_attention_heads)
-    if gates.shape != shape or not np.isin(gates, (0, 1)).all():
+    # strings that look like numbers pass np.isin, and are then true, "0" too
+    if gates.shape != shape or gates.dtype.kind not in "biuf" or not np.isin(gates, (0, 1)).all():
         raise ValueError(
-            f"gates have the shape {gates.shape} and values from {gates.min()} to {gates.max()}: 0 or 1 is needed for "
-            f"each of {shape[0]} layers of {shape[1]} heads."
+            f"gates are {gates.tolist()!r:.80}, of shape {gates.shape}: the number 0 or 1 is needed for each of "
+            f"{shape[0]} layers of {shape[1]} heads."
         )
     if hasattr(model.config, NAME):
         raise ValueError("Heads were cut out of this model before: start from the whole model.")
@@ -94,7 +108,8 @@ class _Bias(NoHeads):
 
     def forward(self, hidden_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, None]:
         """Return the output layer's bias at every token."""
-        return self.out_lin(hidden_states[..., :0]), None
+        contexts, _ = super().forward(hidden_states)
+        return self.out_lin(contexts), None
 
 
 def _layers(model: PreTrainedModel) -> list[tuple]:
@@ -133,18 +148,38 @@ def load(folder: str | os.PathLike) -> PreTrainedModel:
     """Read a model that :func:`save` wrote, in eval mode; transformers alone would refuse the shapes of its weights.
 
     Raises:
-        ValueError: no heads were cut out of the model in this folder, or its weights are damaged.
+        ValueError: no heads were cut out of the model in this folder, or its config or weights are damaged.
     """
     folder = Path(folder)
-    stated = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(NAME)
+    try:
+        stated = json.loads((folder / "config.json").read_text(encoding="utf-8")).get(NAME)
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{folder / 'config.json'} is damaged ({error}): save the model again.") from error
     if stated is None:
         raise ValueError(f"{folder} holds no model with heads cut out: load it with helpers.models.load.")
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     delattr(config, NAME)
-    model = _cut(AutoModelForSequenceClassification.from_config(config), stated)
+    _check_kept(stated, config, folder)
+    model = _cut(AutoModelForSequenceClassification.from_config(config, trust_remote_code=False), stated)
     try:
-        weights = load_file(folder / WEIGHTS)
+        model.load_state_dict(load_file(folder / WEIGHTS), assign=True)
     except SafetensorError as error:
         raise ValueError(f"{folder / WEIGHTS} is damaged or cut short ({error}): save it again.") from error
-    model.load_state_dict(weights, assign=True)
+    except RuntimeError as error:  # names or shapes
+        said = " ".join(str(error).split())
+        raise ValueError(
+            f"The weights in {folder / WEIGHTS} don't fit the heads that config.json says are left ({said:.200}): save "
+            "the model again."
+        ) from error
     return model.eval()
+
+
+def _check_kept(stated: Any, config, folder: Path) -> None:
+    """Raise unless it is a list of head numbers for every layer, as :func:`remove_heads` notes them."""
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    lists = isinstance(stated, list) and len(stated) == layers and all(isinstance(kept, list) for kept in stated)
+    if not lists or any(kept != [head for head in range(heads) if head in kept] for kept in stated):
+        raise ValueError(
+            f"{folder / 'config.json'} says that the heads {stated!r:.80} are left: a rising list of numbers from 0 to "
+            f"{heads - 1} is needed for each of {layers} layers. Save the model again."
+        )

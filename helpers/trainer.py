@@ -28,12 +28,13 @@ from tqdm.auto import tqdm
 
 from helpers import models
 from helpers._card import measures
-from helpers.inputs import Text, encode
+from helpers.inputs import Text, check_texts, encode
 from helpers.registry import ADAPTER_WEIGHTS
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 1  # of the checkpoint file
+ANOTHER_FILE = "give a file that is not there yet, or the checkpoint of a stopped run."
 TARGETS = ("query", "key", "value", "intermediate.dense", "output.dense", "pooler.dense")  # of BERT and its kin
 
 
@@ -52,7 +53,7 @@ class Settings:
         clip: greatest norm of a step's gradient.
         precision: ``"float32"``, or ``"bfloat16"`` inside a step's forward and backward pass, which is quicker where
             the processor has it; weights, optimiser and every measurement are float32 either way.
-        seed: of the first weights, of dropout and of the order of the examples.
+        seed: of the first weights, of dropout and of the order of the examples; 0 or above.
         evaluate_every: steps from one look at the dev examples to the next; 0: once an epoch.
     """
 
@@ -76,25 +77,78 @@ class Settings:
                 raise ValueError(f"{field.name} is {value!r}: it must be a whole number.")
             if field.name in ("rank", "rate", "epochs", "batch_size", "max_length", "clip") and not value > 0:
                 raise ValueError(f"{field.name} is {value}: it must be above 0.")
+            if field.name in ("warmup", "weight_decay", "seed", "evaluate_every") and not value >= 0:
+                raise ValueError(f"{field.name} is {value}: it must be 0 or above.")
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision is {self.precision!r}: give 'float32' or 'bfloat16'.")
 
 
+def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the class names, of which there have to be two or more, each its own and fit to be printed."""
+    names = () if isinstance(labels, str) else tuple(labels)
+    fit = all(isinstance(name, str) and name.strip() and name.isprintable() for name in names)
+    if not fit or len(names) < 2 or len(set(names)) < len(names):
+        raise ValueError(
+            f"labels is {labels!r}: give at least two class names in the order of the logits, all different, each a "
+            "text without line breaks such as 'positive' (numbers as text: '0', '1')."
+        )
+    return names
+
+
 def examples(frame: pd.DataFrame, labels: Sequence[str]) -> tuple[list[Text], np.ndarray]:
-    """Return the texts and the label numbers of a table with the columns first, second and label."""
+    """Return the texts and the label numbers of a table with the columns first, second and label.
+
+    Raises:
+        ValueError: a column is missing, a label is unknown, or a text cannot be read; with the rows.
+    """
     missing = {"first", "label"} - set(frame.columns)
     if missing or not len(frame):
         raise ValueError(f"The examples lack {sorted(missing) or 'rows'}: give a table with first, second and label.")
+    _refuse([not isinstance(label, str) for label in frame["label"]], "has a label that is no text: give class names")
     unknown = sorted({str(label) for label in frame["label"]} - set(labels))
     if unknown:
         raise ValueError(f"The examples have the labels {unknown}; the model has {list(labels)}.")
     second = frame["second"] if "second" in frame else [""] * len(frame)
     texts = [(a, b) if b else a for a, b in zip(frame["first"], second, strict=True)]
+    _refuse([not _readable(text) for text in texts], "has a text that is blank or no string: fill it in or drop it")
+    paired = [isinstance(text, tuple) for text in texts]
+    if any(paired):
+        _refuse([not pair for pair in paired], "has no second text and others have: give one kind at a time")
+    check_texts(texts)
     return texts, np.array([list(labels).index(label) for label in frame["label"]])
 
 
+def _refuse(wrong: Sequence[bool], what: str) -> None:
+    rows = [row for row, bad in enumerate(wrong) if bad]
+    if rows:
+        more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+        raise ValueError(
+            f"{len(rows)} of {len(wrong)} examples cannot be used: each {what}. Rows, counted from 0: "
+            f"{', '.join(map(str, rows[:5]))}{more}."
+        )
+
+
+def _readable(text: object) -> bool:
+    """Whether each part is a string with something to see: a zero-width space alone makes no token."""
+    parts = text if isinstance(text, tuple) else (text,)
+    return all(
+        isinstance(part, str) and any(letter.isprintable() and not letter.isspace() for letter in part)
+        for part in parts
+    )
+
+
 def attach(model: nn.Module, settings: Settings) -> PeftModel:
-    """Freeze a classifier and give it LoRA matrices; they and the classifier's head are what is trained."""
+    """Freeze a classifier and give it LoRA matrices; they and the classifier's head are what is trained.
+
+    Raises:
+        ValueError: the model's modules are not named as BERT's are.
+    """
+    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if missing := {"query", "key", "value", "classifier"} - names:
+        raise ValueError(
+            f"The base is a {type(model).__name__}, which has no modules named {', '.join(sorted(missing))}: adapters "
+            "are made for BERT and its kin, such as MiniLM, RoBERTa, XLM-RoBERTa, ELECTRA and ALBERT. Give one of them."
+        )
     config = LoraConfig(
         task_type="SEQ_CLS",
         r=settings.rank,
@@ -266,16 +320,21 @@ class Trainer:
         """Go to where a checkpoint stands; False where there is none that can be read.
 
         Raises:
-            ValueError: the checkpoint is of another run: other settings, examples, base or torch.
+            ValueError: the file is no checkpoint and would be overwritten, or it is of another run: other settings,
+                examples, base or torch.
         """
         if not path.is_file():
             return False
         try:
             with safe_open(path, "pt") as file:
-                meta, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                meta, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
+            if path.suffix != ".safetensors":
+                raise ValueError(f"{path} is no checkpoint and would be overwritten: {ANOTHER_FILE}") from error
             logger.warning("%s cannot be read (%s): training starts anew", path, error)
             return False
+        if "fingerprint" not in meta:
+            raise ValueError(f"{path} holds weights of something else and would be overwritten: {ANOTHER_FILE}")
         if (meta.get("format"), meta.get("fingerprint")) != (str(FORMAT), self.fingerprint):
             raise ValueError(
                 f"{path} is the checkpoint of another run (other settings, examples, base or version of torch): "

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 
 from helpers import _tree_export as files
 from helpers import _tree_optimum as best
-from helpers._tree_export import layout, to_dot, to_json, to_mermaid
+from helpers._tree_export import KINDS, layout, to_dot, to_json, to_mermaid
 from helpers._tree_growth import Step, build, grown, steps
 from helpers._tree_optimum import Optimum
 from helpers._tree_problem import VARIANTS, Rules, prepare
@@ -157,7 +157,13 @@ def optimum(
 
 def edges(tree: nx.DiGraph, kind: str | None = None) -> set[tuple[int, int, int]]:
     """Return the tree's edges as (layer, query, key); of one kind, "link" or "terminal", or of both."""
+    _check_kind(kind)
     return {(e["layer"], i, j) for i, j, e in tree.edges(data=True) if kind in (None, e["kind"])}
+
+
+def _check_kind(kind: object) -> None:
+    if kind not in (None, *KINDS):
+        raise ValueError(f"kind is {kind!r}: give {' or '.join(map(repr, KINDS))}, or None for both.")
 
 
 def mask(tree: nx.DiGraph, *, self_edges: bool = True) -> np.ndarray:
@@ -188,6 +194,7 @@ def reach(tree: nx.DiGraph, kind: str | None = "link") -> pd.DataFrame:
     distance counts tokens (words, where merged); across is True from one segment to the other, False within
     one, and None (missing) where one end is a special token.
     """
+    _check_kind(kind)
     place = {start: x for x, start in enumerate(tree.graph["starts"])}
     rows = []
     for i, j, edge in tree.edges(data=True):
@@ -225,8 +232,8 @@ def sweep(
     scores,
     tokens: Sequence[str] | None = None,
     *,
-    taus: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-    penalties: Sequence[float] = (0.0,),
+    taus: Iterable[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    penalties: Iterable[float] = (0.0,),
     scale: str = "score",
     reference: nx.DiGraph | None = None,
     **options,
@@ -242,7 +249,7 @@ def sweep(
         options: as for :func:`attribution_tree`, without tau.
     """
     reference = attribution_tree(scores, tokens, **options) if reference is None else reference
-    rows = []
+    rows, penalties = [], list(penalties)  # a generator would be empty from the second tau on
     for tau in taus:
         tree = attribution_tree(scores, tokens, tau=tau, **options)
         links = nx.DiGraph(edge[1:] for edge in edges(tree, "link"))

@@ -256,6 +256,48 @@ def test_outputs_have_to_be_one_a_label():
     assert "2 labels, ['negative', 'positive'], and its outputs have shape [11, 1]" in message
 
 
+@pytest.mark.parametrize("names", [("Yes", "yes"), ("a-b", "a_b"), ("no way", "no_way")])
+@pytest.mark.parametrize("labels", ["own", "list", "mapping"])
+def test_classes_that_differ_in_spelling_alone_are_kept_apart(names, labels):
+    stated = {"own": None, "list": [*names, "other"], "mapping": dict(zip(names, names, strict=True))}[labels]
+    model = Stub(("one", "two", "three"), (*names, "other"))
+    given = frame([[8, 1, 0], [0, 7, 1], [0, 0, 9]], ("one", "two", "three"))
+    given["label"] = given["label"].map(dict(zip(model.meant, model.labels, strict=True)))
+    found = quiet(model, given, labels=stated)
+    assert found.confusion.to_numpy().tolist() == [[8, 1, 0], [0, 7, 1], [0, 0, 9]]
+
+
+def test_a_spelling_that_two_classes_of_the_model_could_mean_is_refused():
+    assert "say which is which" in refused(Stub(NLI, ("POSITIVE", "Positive", "negative")), frame([[9, 1], [2, 8]]))
+
+
+SOFT = [[0.2, 0.8]]
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        (lambda n: np.array(SOFT * (n - 1)), "asked about 11 texts, and predict returned 10 rows"),
+        (lambda n: np.array([[np.nan, np.nan], *SOFT * (n - 1)]), "for 1 of 11 texts are not finite"),
+        (lambda n: np.array([[2.0, -1.0], *SOFT * (n - 1)]), "for 1 of 11 texts are no probabilities that add up to 1"),
+        (lambda n: np.array([[0.7, 0.9]] * n), "for 11 of 11 texts are no probabilities .* several labels at once"),
+    ],
+    ids=["rows", "nan", "logits", "several at once"],
+)
+def test_what_is_no_probability_is_refused(output, said):
+    model = Stub(SENTIMENT)
+    model.predict = lambda texts, **_: output(len(texts))
+    with pytest.raises(ValueError, match=said):
+        evaluate(model, frame([[9, 0], [2, 0]]), check=False)
+
+
+@pytest.mark.parametrize(("counts", "other_cause"), [([[2, 0], [48, 0]], True), ([[5, 20], [20, 5]], False)])
+def test_a_model_with_one_answer_for_all_may_just_be_poor(counts, other_cause):
+    with pytest.raises(LabelOrderError) as error:
+        evaluate(Stub(SENTIMENT), frame(counts))
+    assert ("it says 'negative' for 50 of 50 texts: it may as well be that it can't" in str(error.value)) == other_cause
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -432,6 +474,15 @@ def test_missing_adapters_and_foreign_models_are_rows_not_crashes(tmp_path, monk
     for part in ("- rte: minilm-rte has no adapter yet", "['up', 'down'], are those of no task here: sst2 ['negative',",
                  "- ?: There is no model 'no such model'"):  # fmt: skip
         assert part in shown
+
+
+def test_a_model_that_cannot_be_loaded_is_a_note_whatever_the_reason(monkeypatch):
+    def load(name):
+        raise {"one": KeyError("a key"), "two": RuntimeError("a size")}[name]
+
+    monkeypatch.setattr(models, "load", load)
+    shown = markdown(table(["one", "two"], progress=False))
+    assert "- ?: 'a key'" in shown and "- ?: a size" in shown
 
 
 def test_a_wrong_order_is_a_note(glue, monkeypatch):

@@ -6,11 +6,12 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+import families
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny import save_tiny
 
 from helpers import _card, finetune, models, registry, trainer
@@ -265,6 +266,8 @@ def test_final_stops_are_drawn_alike_for_both_texts_and_other_marks_stay():
     given = pd.DataFrame(
         {"first": ["He left.", "Who", "Stop!", "A dog ."] * 50, "second": ["So he left", ".", "", "A."] * 50}
     )
+    dots = pd.DataFrame({"first": ["Wait...", "so . . .", "no..", "Wait ..."] * 9, "second": ""})
+    assert finetune.vary_stops(dots).equals(dots)
     varied = finetune.vary_stops(given, seed=1)
     assert finetune.vary_stops(given, seed=1).equals(varied) and not finetune.vary_stops(given, seed=2).equals(varied)
     assert set(zip(varied["first"][::4], varied["second"][::4], strict=True)) == {
@@ -278,12 +281,13 @@ def test_final_stops_are_drawn_alike_for_both_texts_and_other_marks_stay():
 
 def test_pairs_are_learnt_in_both_orders_where_asked(tmp_path):
     pairs = pd.DataFrame({"first": ["a", "b"], "second": ["c", "d"], "label": ["same", "other"]})
-    given = Namespace(both_orders=True, vary_stops=False)
+    given = Namespace(both_orders=True, vary_stops=False)  # of mrpc: what entails need not be entailed
     varied = finetune._varied(pairs, given)
     assert varied["first"].tolist() == ["a", "b", "c", "d"] and varied["second"].tolist() == ["c", "d", "a", "b"]
     assert varied["label"].tolist() == ["same", "other"] * 2
-    with pytest.raises(ValueError, match="sst2 has single texts"):
-        finetune.main(["--task", "sst2", "--data", "bundled", "--out", str(tmp_path), "--both-orders"])
+    for task, match in (("sst2", "sst2 has single texts"), ("rte", "in rte 'A entails B'"), ("mnli", "in mnli")):
+        with pytest.raises(ValueError, match=match):
+            finetune.main(["--task", task, "--data", "bundled", "--out", str(tmp_path), "--both-orders"])
 
 
 def test_pairs_and_bfloat16(base, tmp_path):
@@ -302,6 +306,13 @@ def test_pairs_and_bfloat16(base, tmp_path):
         (lambda f: f.drop(columns="label"), r"lack \['label'\]"),
         (lambda f: f.head(0), r"lack rows"),
         (lambda f: f.assign(label="neutral"), r"labels \['neutral'\]; the model has \['negative', 'positive'\]"),
+        (lambda f: f.assign(label=[0, 1] * 24), "48 of 48 .* label that is no text.* 0, 1, 2, 3, 4 and 43 more"),
+        (lambda f: f.assign(first=f["first"].mask(f.index == 30, " ")), "1 of 48 .* blank or no string.* 30\\."),
+        (lambda f: f.assign(first=f["first"].mask(f.index == 7, "\u200b")), "blank or no string.* 7\\."),
+        (lambda f: f.assign(first=f["first"].mask(f.index == 7)), "blank or no string.* 7\\."),
+        (lambda f: f.assign(second=np.nan), "48 of 48 .* blank or no string"),
+        (lambda f: f.assign(second=["x"] * 47 + [""]), "1 of 48 .* no second text and others have.* 47\\."),
+        (lambda f: f.assign(first=pd.Series(["half a \ud800"] * 48, dtype=object)), "surrogate"),
     ],
 )
 @pytest.mark.parametrize("which", ["train", "dev", "test"])
@@ -316,8 +327,12 @@ def test_examples_that_do_not_fit_are_refused_before_any_work(base, tmp_path, mo
 
 
 @pytest.mark.parametrize(
-    "change", [{"rank": 0}, {"epochs": 0}, {"batch_size": -1}, {"rate": 0.0}, {"precision": "float16"}, {"epochs": 1.5}]
-)
+    "change",
+    [
+        {"rank": 0}, {"epochs": 0}, {"batch_size": -1}, {"rate": 0.0}, {"precision": "float16"}, {"epochs": 1.5},
+        {"seed": -1}, {"evaluate_every": -3}, {"warmup": -1.0}, {"weight_decay": -1.0},
+    ],
+)  # fmt: skip
 def test_settings_that_cannot_be_meant_are_refused(change):
     with pytest.raises(ValueError, match=f"{next(iter(change))} is"):
         finetune.Settings(**change)
@@ -368,19 +383,19 @@ def test_measures_against_numbers_worked_by_hand():
 def test_the_command_line_trains_and_its_card_names_the_command_but_no_folder(base, tmp_path):
     given = tmp_path / "sst2"
     given.mkdir()
-    for split, seed in (("train", 0), ("dev", 1), ("test", 2), ("more", 3)):
+    for split, seed in (("train", 0), ("dev", 1), ("test", 2), ("more", 3), ("other", 4)):
         rows = frame(24, seed=seed)
         lines = [f"{text}\t{LABELS.index(label)}" for text, label in zip(rows["first"], rows["label"], strict=True)]
         (given / f"{split}.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
     report = finetune.main(
         f"--task sst2 --data {given} --out {tmp_path / 'mine'} --base {base} --rank 2 --epochs 1 --batch-size 8 --test "
-        f"--checkpoint {tmp_path / 'state'} --also {given / 'more.tsv'} {given / 'dev.tsv'} --vary-stops "
-        "--measure more".split()
+        f"--checkpoint {tmp_path / 'state'} --also {given / 'more.tsv'} {given / 'train.tsv'} --vary-stops "
+        "--measure other".split()
     )
-    assert report["train_examples"] == 72 and report["measured"] == ["dev", "test", "more"]
+    assert report["train_examples"] == 72 and report["measured"] == ["dev", "test", "other"]
     assert "published\n  for research" in (tmp_path / "mine" / "README.md").read_text()
-    assert "--also FOLDER/sst2/more.tsv FOLDER/sst2/dev.tsv --vary-stops" in report["command"]
-    assert "| more (looked at once) | 24 |" in (tmp_path / "mine" / "README.md").read_text()
+    assert "--also FOLDER/sst2/more.tsv FOLDER/sst2/train.tsv --vary-stops" in report["command"]
+    assert "| other (looked at once) | 24 |" in (tmp_path / "mine" / "README.md").read_text()
     assert report["test"]["examples"] == 24 and report["labels"] == list(LABELS)
     assert report["command"].startswith("python -m helpers.finetune --task sst2 --data FOLDER --out mine")
     assert "--rank 2 --epochs 1 --batch-size 8" in report["command"] and report["command"].endswith("--test")
@@ -404,3 +419,159 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_training(tmp_path,
     out = tmp_path / ("file" if wrong == "out" else "new")
     with pytest.raises(ValueError, match=f"{wrong} is .*which is a"):
         finetune.finetune(frame, frame, out, labels=("bad", "good"), base="no model", checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "labels", ["ab", [], ["a"], ["a", "b", "a"], [0, 1], ["a", " "], ["a", "b\nc"], ["a", "\ud800"]], ids=ascii
+)
+def test_labels_that_cannot_be_meant_are_refused_before_any_work(labels):
+    with pytest.raises(ValueError, match="labels is .*at least two class names"):
+        finetune.finetune(frame(), frame(), "unused", labels=labels, base="no model")
+
+
+def test_a_test_cannot_go_by_a_name_of_the_reports_own(base, finished):
+    assert set(finished[1]) - {"test"} == finetune.KEYS
+    with pytest.raises(ValueError, match=r"the names \['dev', 'steps'\]"):
+        finetune.finetune(
+            frame(), frame(), "unused", labels=LABELS, base=base, test={"steps": frame(), "dev": frame(), "x": frame()}
+        )
+
+
+def test_a_folder_with_other_files_is_left_as_it_is(base, tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(ValueError, match=r"no adapter_config.json: a README.md .* Give a new or empty folder"):
+        finetune.finetune(frame(), frame(), tmp_path, labels=LABELS, base=base, settings=SETTINGS)
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_run_stopped_before_its_first_weights_goes_on_with_its_checkpoint_in_the_folder(base, tmp_path, monkeypatch):
+    let_go, given = stop_after(monkeypatch, 3), {"labels": LABELS, "base": base, "settings": SETTINGS}
+    given |= {"checkpoint": tmp_path / "state.safetensors", "checkpoint_every": 3, "progress": False, "device": "cpu"}
+    with pytest.raises(Stop):
+        finetune.finetune(frame(), frame(), tmp_path, **given)
+    let_go()
+    assert [path.name for path in tmp_path.iterdir()] == ["state.safetensors"]
+    assert finetune.finetune(frame(), frame(), tmp_path, **given)["steps"] == 18
+
+
+def test_an_adapter_is_not_trained_further_into_its_own_folder(finished):
+    start = finished[0] / "adapter"
+    with pytest.raises(ValueError, match="the folder of the adapter to go on from"):
+        finetune.finetune(frame(), frame(), start.parent / "." / "adapter", labels=LABELS, base=start)
+
+
+def test_a_rank_that_the_adapter_does_not_have_is_said_to_be_unused(finished, tmp_path, caplog):
+    start, settings = finished[0] / "adapter", finetune.Settings(rank=2, epochs=1)
+    report = finetune.finetune(
+        frame(8), frame(8), tmp_path / "out", labels=LABELS, base=start, settings=settings, progress=False,
+        device="cpu", checkpoint=tmp_path / "state",
+    )  # fmt: skip
+    assert "rank 2 is not used: the adapter gone on from has rank 4" in caplog.text
+    assert report["settings"]["rank"] == 4
+    given = f"--task sst2 --data bundled --out out --rank 2 --base {start}".split()
+    assert "--rank" not in finetune._command(finetune._parser().parse_args(given), settings, "bundled")
+
+
+@pytest.mark.parametrize("kind", ["text", "no metadata", "metadata of others"])
+def test_a_file_that_is_no_checkpoint_is_not_overwritten(base, tmp_path, kind):
+    file = tmp_path / ("data.tsv" if kind == "text" else "model.safetensors")
+    if kind == "text":
+        file.write_text("sentence\tlabel\n" * 9)
+    else:
+        save_file({"x": torch.ones(2)}, file, metadata=None if kind == "no metadata" else {"format": "pt"})
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match="would be overwritten: give a file that is not there yet"):
+        finetune.finetune(
+            frame(), frame(), tmp_path / "out", labels=LABELS, base=base, settings=SETTINGS, checkpoint=file
+        )
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("family", ["distilbert", "gpt2", "modernbert"])
+def test_a_base_that_is_not_built_as_bert_is_refused_with_those_that_are(family):
+    with pytest.raises(ValueError, match=r"ForSequenceClassification, which has no modules named .* BERT and its kin"):
+        trainer.attach(families.make(family), SETTINGS)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlm-roberta", "electra", "albert"])
+def test_berts_kin_can_be_trained(family):
+    model = families.make(family, dtype=torch.float32)
+    assert any("lora_A" in name for name, p in trainer.attach(model, SETTINGS).named_parameters() if p.requires_grad)
+
+
+@pytest.fixture
+def glue(tmp_path):
+    """A folder of RTE's and MNLI's files, of which some bear names that stand for others."""
+    for name in (
+        "RTE/train",
+        "RTE/dev",
+        "RTE/other",
+        "train",
+        "extra/more",
+        "mnli/train",
+        "mnli/dev_matched",
+        "mnli/dev",
+    ):
+        file = tmp_path / f"{name}.tsv"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("sentence1\tsentence2\tlabel\nA film is good\tit is\tentailment\n", encoding="utf-8")
+    for name in ("extra/more.csv", "extra/more"):
+        (tmp_path / name).write_text("something else", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("task", "file", "match"),
+    [
+        ("rte", "train.tsv", "are read from .*RTE/train.tsv"),
+        ("rte", "extra/more.csv", "are read from .*extra/more.tsv"),
+        ("rte", "extra/more", "are read from .*extra/more.tsv"),
+        ("rte", "extra/no.tsv", "there is no such file"),
+        ("rte", "extra", "there is no such file"),
+        ("rte", "RTE/dev.tsv", "is the dev split, which is measured on"),
+        ("rte", "RTE/other.tsv", "is the other split, which is measured on"),
+        ("mnli", "mnli/dev.tsv", "are read from .*dev_matched.tsv"),
+        ("mnli", "mnli/dev_matched.tsv", "is the dev split"),
+    ],
+)
+def test_what_is_learnt_besides_is_the_file_named_and_nothing_that_is_measured_on(glue, task, file, match):
+    given = f"--task {task} --data {glue} --out out --also {glue / file}".split()
+    given += ["--measure", "other"] if task == "rte" else []
+    with pytest.raises(ValueError, match=match):
+        finetune.main(given)
+
+
+def test_further_files_may_lie_anywhere_and_be_those_learnt_from(glue):
+    given = finetune._parser().parse_args(
+        [
+            "--task",
+            "rte",
+            "--data",
+            str(glue),
+            "--out",
+            "out",
+            "--also",
+            f"{glue}/extra/more.tsv",
+            f"{glue}/RTE/train.tsv",
+        ]
+    )
+    finetune._check_also(given, ("dev",))
+
+
+def test_a_file_named_from_the_working_folder_has_its_folder_in_the_command(glue, monkeypatch):
+    monkeypatch.chdir(glue / "extra")
+    given = finetune._parser().parse_args(["--task", "rte", "--data", "hub", "--out", "out", "--also", "more.tsv"])
+    finetune._check_also(given, ("dev",))
+    assert "--also FOLDER/extra/more.tsv" in finetune._command(given, finetune.Settings(), "hub")
+
+
+def test_fewer_than_one_thread_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="--threads is -1"):
+        finetune.main(f"--task sst2 --data bundled --out {tmp_path} --threads -1".split())
+
+
+def test_names_that_would_break_a_table_of_the_card_are_escaped(finished):
+    hostile = finished[1] | {"labels": ["a|b", "c"], "measured": ["dev", "x|\ny"], "x|\ny": finished[1]["test"]}
+    card = _card.card(hostile)
+    assert "| gold \\ predicted | a\\|b | c |" in card and "| a\\|b | " in card
+    assert "| x\\| y (looked at once) |" in card and "Confusion on x\\| y:" in card

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,6 +41,10 @@ def messages():
         (many({"a": 20, "b": 9}), r"1 of 2 classes have fewer than 10 rows: 'b' has 9\. "),
         (many({f"c{i:02}": 2 for i in range(30)}), r"30 of 30 .* and 25 more.*Is this the column of the labels\?"),
         (many({"a": 20}).assign(label="", label_id=-1), "no labels"),
+        (
+            many({"not-it": 40, "it": 40, "Not it": 3}),
+            r"'Not it' \(3 rows\) and 'not-it' \(40 rows\) differ in nothing",
+        ),
     ],
 )
 def test_what_cannot_be_learned_is_refused(frame, match):
@@ -51,6 +57,27 @@ def test_a_table_with_enough_of_each_passes():
     learning.check(many({"a": 4, "b": 5}), least=4)
 
 
+def test_a_class_that_a_sample_missed_is_named():
+    with pytest.raises(ValueError, match=r"1 of 3 classes have fewer than 5 rows: 'rare' has 0\. .*larger sample"):
+        learning.check(many({"a": 10, "b": 10}), least=5, labels=["a", "b", "rare"])
+
+
+def test_a_spreadsheets_quotes_are_warned_of_and_the_cure_works(tmp_path):
+    rows = [("He came", "a"), ('He said "hi"', "a"), ("plain", "b")] * 10
+    old, new = tmp_path / "old.tsv", tmp_path / "new.tsv"
+    pd.DataFrame(rows, columns=["text", "label"]).to_csv(old, sep="\t", index=False)
+    with pytest.warns(UserWarning, match="10 of 30 texts stand in quotes") as seen:
+        learning.check(data.read(old, first="text", label="label"))
+    assert 'to_csv("new.tsv", sep="\\t", index=False, quoting=3)' in str(seen[0].message)
+    pd.read_csv(old, sep="\t").to_csv(new, sep="\t", index=False, quoting=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mended = data.read(new, first="text", label="label")
+        learning.check(mended)
+        learning.check(many({"a": 10, "b": 10}).assign(first='"Stop," he said.'))
+    assert mended["first"][1] == 'He said "hi"'
+
+
 def test_words_keep_apostrophes_and_what_is_asked_and_tell_two_texts_apart():
     assert learning.words("Isn't it 9 o'clock? $_<script> Ärger!") == [
         "isn't", "it", "9", "o'clock", "?", "script", "ärger", "!"
@@ -61,10 +88,69 @@ def test_words_keep_apostrophes_and_what_is_asked_and_tell_two_texts_apart():
 
 def test_near_duplicates_are_found_whatever_their_order_and_no_others():
     texts = ["The soup was cold.", "cold was the SOUP", "The soup was warm.", "A bed of roses", "🙂", "🙂"]
-    assert learning.near_duplicates(texts, bound=0.9) == [(0, 1)]
-    assert learning.near_duplicates(texts, bound=0.6) == [(0, 1), (0, 2), (1, 2)]
+    texts += ["...", "👍"]
+    assert learning.near_duplicates(texts, bound=0.9) == [(0, 1), (4, 5)]  # no words, and equal
+    assert learning.near_duplicates(texts, bound=0.6) == [(0, 1), (0, 2), (1, 2), (4, 5)]
     pairs = [("one two", "three"), ("three", "one two")]
     assert learning.near_duplicates(pairs, bound=0.1) == []
+
+
+@pytest.mark.parametrize("bound", [0, -1, 60, float("nan")])
+def test_a_bound_that_is_no_share_is_refused(bound):
+    with pytest.raises(ValueError, match="bound is .*: give a share"):
+        learning.near_duplicates(["a", "b"], bound=bound)
+
+
+def test_many_rows_are_compared_in_blocks_and_none_is_missed(monkeypatch):
+    texts = [f"alpha{i % 7} beta{i % 7} gamma{i % 3}" for i in range(40)]
+    together, groups = learning.near_duplicates(texts), learning._together(table(texts, ["a"] * 40), learning.CLOSE)
+    sizes = []
+    counted = learning.coo_matrix
+    monkeypatch.setattr(
+        learning, "coo_matrix", lambda made, **more: sizes.append(more or made.shape) or counted(made, **more)
+    )
+    monkeypatch.setattr(learning, "ROWS", 6)
+    assert learning.near_duplicates(texts) == together
+    assert sizes == [(min(6, 40 - start), 40 - start) for start in range(0, 40, 6)]  # never all by all
+    assert learning._together(table(texts, ["a"] * 40), learning.CLOSE).tolist() == groups.tolist()
+
+
+def test_equal_texts_without_words_do_not_leak():
+    signs = [f"{a}{b}" for a in "👍👎🎉…" for b in "!.;:-+*/"]
+    signs = [sign.replace("!", "¡") for sign in signs]  # "!" is a word
+    parts = learning.split(table(signs * 4, ["a", "b"] * (2 * len(signs))))
+    found = [set(part["first"]) for part in parts.values()]
+    assert sum(map(len, found)) == len(signs)
+
+
+def orders(word):
+    return [f"my order {number} has not {word} yet please send it" for number in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (
+            table(orders("come") + orders("arrived"), ["a", "b"] * 50),
+            r"50 rows of this class are 1 group, .* bound=0\.9",
+        ),
+        (many({"a": 50, "b": 50}, pair=["yes", "no"] * 50), r'column pair does not say .*frame\.assign\(pair=""\)'),
+        (many({"a": 2, "b": 50}), "No row of 'a' is in the part"),
+    ],
+    ids=["a template", "a column that happens to be called pair", "a rare class"],
+)
+def test_a_class_that_a_part_would_lack_is_refused_with_the_cure(frame, said):
+    with pytest.raises(ValueError, match=said) as error:
+        learning.split(frame)
+    assert ("column pair" in str(error.value)) == bool(frame["pair"].any())
+
+
+def test_the_cures_cure():
+    template = table(orders("come") + orders("arrived"), ["a", "b"] * 50)
+    assert all(part["label"].nunique() == 2 for part in learning.split(template, bound=0.9).values())
+    named = many({"a": 50, "b": 50}, pair=["yes", "no"] * 50)
+    assert len(learning.split(named.assign(pair=""))["test"]) == 20
+    assert len(learning.split(named.drop(columns="pair"))["test"]) == 20
 
 
 def test_a_split_has_every_row_once_and_each_class_in_its_share():

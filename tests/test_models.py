@@ -440,3 +440,70 @@ def test_the_warning_of_a_cut_names_the_text_by_its_place_in_the_batch(folder):
     with pytest.warns(UserWarning, match="2 of 6 texts .* text 5, has 62 tokens") as seen:
         c.predict(["good"] * 3 + ["good " * 50, "bad", "good " * 60], batch_size=2)
     assert len(seen) == 1
+
+
+def rewritten(folder, name, **changes):
+    """Change keys of a JSON file; None takes one out."""
+    content = json.loads((folder / name).read_text()) | changes
+    (folder / name).write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def reweighted(folder, change, labels='["bad", "good"]'):
+    """Change an adapter's tensors, or the labels that it states."""
+    state = load_file(folder / registry.ADAPTER_WEIGHTS)
+    change(state)
+    save_file(state, folder / registry.ADAPTER_WEIGHTS, metadata={"labels": labels})
+
+
+@pytest.mark.filterwarnings("ignore:Found missing adapter keys")
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda f: (f / "adapter_config.json").write_text("{"), "adapter_config.json is damaged"),
+        (lambda f: rewritten(f, "adapter_config.json", base_model_name_or_path=None), 'write "base_model_name'),
+        (lambda f: rewritten(f, "adapter_config.json", base_model_name_or_path=""), 'write "base_model_name_or_path"'),
+        (lambda f: (f / "adapter_config.json").write_text("[]"), 'write "base_model_name_or_path"'),
+        (lambda f: rewritten(f, "adapter_config.json", base_model_name_or_path="/gone"), "no base model '/gone'"),
+        (lambda f: rewritten(f, "adapter_config.json", r=3), "weights in .* do not fit its settings"),
+        (lambda f: rewritten(f, "adapter_config.json", target_modules=["query"]), "0 tensors .* missing, 8 are there"),
+        (lambda f: reweighted(f, lambda s: [s.pop(x) for x in list(s)[:3]]), "3 tensors .* are missing, 0 are there"),
+        (lambda f: reweighted(f, lambda s: [s.pop(x) for x in list(s) if "classifier" in x]), "do not fit its"),
+        (lambda f: reweighted(f, lambda s: None, '["a", "b", "c"]'), "do not fit its settings"),
+        (lambda f: reweighted(f, lambda s: None, "a,b"), "states the labels 'a,b': a JSON list"),
+        (lambda f: reweighted(f, lambda s: None, '["a", "a"]'), "a JSON list of different names"),
+        (lambda f: reweighted(f, lambda s: next(iter(s.values())).fill_(float("nan"))), "with NaN or infinity"),
+    ],
+    ids=["cut", "no base", "empty base", "a list", "base gone", "rank", "targets", "tensors", "head", "three labels",
+         "no json", "twice", "nan"],
+)  # fmt: skip
+def test_a_damaged_adapter_is_refused_in_one_line_with_its_folder(tmp_path, folder, spoil, said):
+    save_adapter(tmp_path / "adapter", folder)
+    models.load(tmp_path / "adapter")
+    spoil(tmp_path / "adapter")
+    with pytest.raises(ValueError, match=said) as error:
+        models.load(tmp_path / "adapter")
+    assert str(tmp_path / "adapter") in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda f: (f / "tokenizer.json").write_text("{"), "The tokenizer in .* can't be read"),
+        (
+            lambda f: rewritten(f, "config.json", id2label={"0": "a", "2": "b"}),
+            r"config.json numbers its labels \[0, 2\]",
+        ),
+        (lambda f: rewritten(f, "config.json", id2label={"0": "a", "1": "b", "2": "c"}), "do not fit its settings"),
+    ],
+    ids=["tokenizer", "a gap", "more labels than outputs"],
+)
+def test_a_damaged_folder_is_refused_in_one_line(folder, spoil, said):
+    spoil(folder)
+    with pytest.raises(ValueError, match=said) as error:
+        models.load(folder)
+    assert str(folder) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_base_may_have_an_old_hub_id_without_a_slash(folder, monkeypatch):
+    monkeypatch.setattr(models, "download", lambda hub_id, revision: folder if hub_id == "bert-base-cased" else None)
+    assert models.load_base("bert-base-cased", ("x", "y", "z"))[0].config.num_labels == 3

@@ -112,7 +112,9 @@ ARROWS = {
     "result": {"inputs"},
     "attribution": {"engine", "result"},
     # what uses it
-    "pruning": {"attribution"},
+    "_curves": set(),
+    "_gates": set(),
+    "pruning": {"attribution", "_curves", "_gates"},
     "surgery": {"attention"},
     "triggers": {"attribution"},
     "_tree_problem": set(),
@@ -131,7 +133,7 @@ ARROWS = {
     "_labels": set(),
     "evaluate": {"_card", "_labels", "data", "models", "records"},
     "planted": {"data", "inputs"},
-    "learning": {"data"},
+    "learning": {"data", "_labels"},
     # figures and controls
     "_display": set(),
     "_heatmaps": {"_display"},

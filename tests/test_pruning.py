@@ -9,8 +9,8 @@ from families import make
 from texts import tokenizer_for
 from torch.nn import functional
 
-from helpers import pruning
-from helpers.attention import gate_heads, touch
+from helpers import pruning, surgery
+from helpers.attention import UnsupportedModelError, gate_heads, touch
 from helpers.attribution import attribute
 from helpers.inputs import encode
 
@@ -167,6 +167,124 @@ def test_the_model_is_left_as_it_was(model, tokenizer):
     assert torch.equal(before, logits(model, tokenizer, TEXTS[0]))
 
 
+NUMBERS = [0, 2, 1, 1, 0]
+NAMES = [f"LABEL_{number}" for number in NUMBERS]
+GATES = pruning.gates_overall(np.arange(12.0).reshape(SHAPE), [0, 6, 12])
+WITH_GOLD = {
+    "taylor": lambda model, tokenizer, gold, texts=TEXTS: pruning.by_taylor(model, tokenizer, texts, gold).examples,
+    "accuracy": lambda model, tokenizer, gold, texts=TEXTS: pruning.by_accuracy(model, tokenizer, texts, gold).examples,
+    "curve": lambda model, tokenizer, gold, texts=TEXTS: pruning.curve("a", model, tokenizer, texts, gold, GATES).right,
+    "curves": lambda model, tokenizer, gold, texts=TEXTS: (
+        pruning.curves(model, tokenizer, texts, gold, {"a": GATES})["a"].right
+    ),
+}
+with_gold = pytest.mark.parametrize("run", WITH_GOLD.values(), ids=WITH_GOLD)
+
+
+@with_gold
+def test_classes_may_be_given_by_name(model, tokenizer, run):
+    expected = run(model, tokenizer, NUMBERS)
+    np.testing.assert_array_equal(run(model, tokenizer, NAMES), expected)
+    np.testing.assert_array_equal(run(model, tokenizer, torch.tensor(NUMBERS)), expected)
+    assert np.any(expected)
+
+
+@with_gold
+@pytest.mark.parametrize(
+    ("gold", "match"),
+    [
+        (["0", "2", "1", "1", "0"], "no class '0': give one of LABEL_0"),
+        ([0, 2, 1, 1, 7], "no class 7"),
+        ([0, 2, 1, 1, -100], "no class -100"),
+        ([0.0, 2.0, 1.0, 1.0, 0.0], "no class 0.0"),
+        ([0], "has 1 classes for 5 texts"),
+        ([*NUMBERS, 0], "has 6 classes for 5 texts"),
+        (None, "is None for 5 texts"),
+        (1, "is 1 for 5 texts"),
+        ("LABEL_1", "is 'LABEL_1' for 5 texts"),
+        (np.array(1), r"is array\(1\) for 5 texts"),
+    ],
+)
+def test_classes_that_cannot_be_meant_are_refused(model, tokenizer, run, gold, match):
+    with pytest.raises(ValueError, match=match):
+        run(model, tokenizer, gold)
+
+
+@with_gold
+@pytest.mark.parametrize("change", [{"num_labels": 1}, {"problem_type": "multi_label_classification"}])
+def test_a_model_that_chooses_no_class_has_no_right_answer(tokenizer, run, change):
+    with pytest.raises(ValueError, match="does not choose one class"):
+        run(make("bert", **change), tokenizer, [0] * 5)
+
+
+def test_classes_that_do_not_exclude_each_other_are_asked_for_one_by_one(tokenizer):
+    with pytest.raises(ValueError, match="exclude each other.*use by_attribution"):
+        pruning.by_class(make("bert", problem_type="multi_label_classification"), tokenizer, TEXTS)
+
+
+def test_classes_are_named_by_their_number_whatever_order_the_names_come_in(tokenizer):
+    model = make("bert")
+    model.config.id2label = {2: "c", 0: "a", 1: "b"}
+    found, _ = pruning.by_class(model, tokenizer, TEXTS[:1], steps=1)
+    assert [each.name for each in found] == ["attribution for a", "attribution for b", "attribution for c"]
+
+
+SCORES = {
+    "attribution": lambda m, t, texts: pruning.by_attribution(m, t, texts, steps=1)[0].examples,
+    "class": lambda m, t, texts: pruning.by_class(m, t, texts, steps=1)[0][0].examples,
+    "attention": lambda m, t, texts: pruning.by_attention(m, t, texts).examples,
+    "gated": lambda m, t, texts: pruning.gated_logits(m, t, texts, GATES).swapaxes(0, 1),
+    "taylor": lambda m, t, texts: pruning.by_taylor(m, t, texts, [0]).examples,
+    "accuracy": lambda m, t, texts: pruning.by_accuracy(m, t, texts, [0]).examples,
+    "curve": lambda m, t, texts: pruning.curve("a", m, t, texts, [0], GATES).right.T,
+    "curves": lambda m, t, texts: pruning.curves(m, t, texts, [0], {"a": GATES})["a"].right.T,
+}
+
+
+@pytest.mark.parametrize("run", SCORES.values(), ids=SCORES)
+def test_one_text_one_pair_and_a_generator_are_texts(model, tokenizer, run):
+    for text in ("a good film", ("a good film", "the dull plot")):
+        expected = run(model, tokenizer, [text])
+        assert len(expected) == 1
+        np.testing.assert_array_equal(run(model, tokenizer, text), expected)
+        np.testing.assert_array_equal(run(model, tokenizer, (each for each in [text])), expected)
+    with pytest.raises(ValueError, match="No text was given"):
+        run(model, tokenizer, [])
+
+
+def test_targets_of_attribution_are_read_for_all_texts_at_once(model, tokenizer):
+    options = {"steps": 1, "at_once": 2}
+    one, _ = pruning.by_attribution(model, tokenizer, TEXTS, 1, **options)
+    for same in (np.int64(1), np.array(1), "LABEL_1", [1] * 5):
+        np.testing.assert_array_equal(
+            pruning.by_attribution(model, tokenizer, TEXTS, same, **options)[0].heads, one.heads
+        )
+    with pytest.raises(ValueError, match="2 targets were given for 5 texts"):
+        pruning.by_attribution(model, tokenizer, TEXTS, [0, 1], **options)
+
+
+@pytest.mark.parametrize("at_once", [0, -1, 2.5])
+def test_texts_are_kept_one_at_a_time_or_more(model, tokenizer, at_once):
+    for run in (pruning.by_attribution, pruning.by_class):
+        with pytest.raises(ValueError, match="at_once is .*: a whole number of at least 1"):
+            run(model, tokenizer, TEXTS, at_once=at_once)
+
+
+def test_the_cost_of_some_layers_is_counted_by_the_whole_model(model, tokenizer):
+    found, _ = pruning.by_attribution(model, tokenizer, TEXTS, layers=[2], steps=4)
+    assert found.forward == pytest.approx(5 * (1 + 5 / 3)) and found.backward == pytest.approx(5 * 4 / 3)
+    classes, _ = pruning.by_class(model, tokenizer, TEXTS, layers=[1, 2], steps=4)
+    assert classes[0].backward == pytest.approx(2 * 5 * 4 * (2 / 3 + 1 / 3))
+
+
+@pytest.mark.parametrize("gates", [[[1, 0, 1, 1]] + [[1] * 4] * 2, [[0] * 4] + [[1] * 4] * 2])
+def test_a_model_cut_unevenly_is_refused_with_the_cure(model, tokenizer, gates):
+    cut = surgery.remove_heads(model, np.array(gates))
+    for name in ("attribution", "class", "attention", "taylor", "accuracy", "gated"):
+        with pytest.raises(UnsupportedModelError, match="gate_heads|unequal width"):
+            SCORES[name](cut, tokenizer, TEXTS[:1])
+
+
 # ---- orders ----------------------------------------------------------------------------------------------------------
 
 
@@ -214,6 +332,9 @@ def test_counts_of_shares():
         (lambda: pruning.gates_overall(np.zeros(SHAPE), [13]), "13 heads can't be removed: there are 12"),
         (lambda: pruning.gates_per_layer(np.zeros(SHAPE), [5]), "5 heads can't be removed: there are 4"),
         (lambda: pruning.gates_overall(np.zeros(SHAPE), [-1]), "-1 heads"),
+        (lambda: pruning.gates_overall(np.zeros(SHAPE), [0, 0.25, 1.0]), r"whole numbers of heads.*counts_of\("),
+        (lambda: pruning.gates_per_layer(np.zeros(SHAPE), [1.0]), r"whole numbers of heads.*counts_of\("),
+        (lambda: made("a", [1, 0], shares=(0.5,)).area, "1 setting.*two shares or more"),
         (lambda: pruning.gates_overall(np.full(SHAPE, np.nan), [1]), "nan or inf"),
         (lambda: pruning.gates_overall(np.zeros(SHAPE), [1], first="last"), "smallest, largest"),
         (lambda: pruning.by_attribution(None, None, TEXTS, reduce="mean"), "use one of max, sum"),
@@ -245,7 +366,7 @@ def test_gated_logits_equal_those_one_by_one(model, tokenizer):
     assert np.abs(found[1] - plain).max() > 1e-3
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 5), (2, 4, 3, 4), (1, 2, 5, 3, 4)])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 5), (2, 4, 3, 4), (1, 2, 5, 3, 4), (0, 3, 4)])
 def test_gates_of_another_shape_are_refused(model, tokenizer, shape):
     with pytest.raises(ValueError, match="5 texts and 3 layers of 4 heads"):
         pruning.gated_logits(model, tokenizer, TEXTS, np.ones(shape))

@@ -1,6 +1,7 @@
 """Heads cut out of the weights: outputs equal to gating, for any number left a layer, also after saving."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from families import inputs, make
 
 from helpers import surgery
 from helpers.attention import UnsupportedModelError, gate_heads, touch
+from helpers.attribution import attribute_inputs
 
 CUT = ("bert", "roberta", "xlm-roberta", "electra", "distilbert")
 GATES = {
@@ -52,10 +54,37 @@ def test_other_families_are_refused_with_the_cure(family):
         surgery.remove_heads(make(family), np.array(GATES["uneven"]))
 
 
-@pytest.mark.parametrize("gates", [np.ones((2, 4)), np.full((3, 4), 0.5), np.ones(12)])
+@pytest.mark.parametrize(
+    "gates", [np.ones((2, 4)), np.full((3, 4), 0.5), np.ones(12), [], [["1"] * 4] * 3, np.full((3, 4), np.nan)]
+)
 def test_gates_that_do_not_fit_are_refused(gates):
     with pytest.raises(ValueError, match="3 layers of 4 heads"):
         surgery.remove_heads(make("bert"), gates)
+
+
+@pytest.mark.parametrize("given", ["bert", SimpleNamespace(model=None, tokenizer=None)])
+def test_what_is_no_model_is_refused(given):
+    with pytest.raises(UnsupportedModelError, match="A transformers model is needed"):
+        surgery.remove_heads(given, np.ones((3, 4)))
+
+
+@pytest.mark.parametrize("family", CUT)
+def test_layers_keep_their_numbers_where_one_has_no_heads_left(family):
+    model, batch = make(family), inputs("right")
+    gates = np.array([[0] * 4, [1] * 4, [1] * 4])
+    cut = surgery.remove_heads(model, gates)
+    with torch.no_grad(), touch(model, record=[1, 2], factors=gate_heads(gates)) as expected:
+        model(**batch)
+    with torch.no_grad(), touch(cut, record=[1, 2]) as seen:
+        cut(**batch)
+    assert seen.calls == 3 and sorted(seen.attention) == [1, 2]
+    for layer in (1, 2):
+        assert torch.allclose(seen.attention[layer], expected.attention[layer], atol=1e-12)
+    for asked in ({"record": True}, {"factors": {0: torch.zeros(1)}}, {"contexts": {0: torch.zeros(1)}}):
+        with pytest.raises(UnsupportedModelError, match="Layer 0 has lost all its heads"), touch(cut, **asked):
+            cut(**batch)
+    with pytest.raises(UnsupportedModelError, match="Layer 0 has lost all its heads"):
+        attribute_inputs(cut, batch, layers=[1])
 
 
 def test_only_models_that_were_cut_are_saved_and_read_here_and_only_once(tmp_path):
@@ -75,3 +104,41 @@ def test_weights_cut_short_are_refused(tmp_path):
     weights.write_bytes(weights.read_bytes()[:-100])
     with pytest.raises(ValueError, match="damaged"):
         surgery.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kept", "match"),
+    [
+        ([[0]], "is needed for each of 3 layers"),
+        ([[0, 9], [0, 1, 2, 3], [3]], "from 0 to 3"),
+        ([[-1, 2], [0, 1, 2, 3], [3]], "from 0 to 3"),
+        ([[2, 0], [0, 1, 2, 3], [3]], "rising list"),
+        ([[0, 0], [0, 1, 2, 3], [3]], "rising list"),
+        ("abc", "rising list"),
+        ([1, 2, 3], "rising list"),
+        ([[0, 1, 2], [0, 1], [3]], "don't fit the heads"),
+    ],
+)
+def test_heads_that_cannot_be_left_are_refused(tmp_path, kept, match):
+    surgery.save(surgery.remove_heads(make("bert"), np.array(GATES["uneven"])), tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {surgery.NAME: kept}))
+    with pytest.raises(ValueError, match=match):
+        surgery.load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[1]"])
+def test_a_damaged_config_is_refused(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match="config.json is damaged"):
+        surgery.load(tmp_path)
+
+
+def test_no_code_from_the_folder_is_run(tmp_path, monkeypatch):
+    surgery.save(surgery.remove_heads(make("bert"), np.array(GATES["uneven"])), tmp_path)
+    seen, run = [], surgery.AutoConfig.from_pretrained
+    monkeypatch.setattr(
+        surgery.AutoConfig, "from_pretrained", lambda *args, **o: seen.append(o["trust_remote_code"]) or run(*args, **o)
+    )
+    surgery.load(tmp_path)
+    assert seen == [False]

@@ -205,6 +205,14 @@ def test_pieces_are_merged_by_adding_their_scores():
     assert any(2 in edge[1:] for edge in edges(tree)), "the merged word takes part"
 
 
+def test_words_in_numbers_of_any_make_can_be_saved(by_hand, tmp_path):
+    plain = [("x", 0, 2, 0), ("3", 2, 5, None)]
+    numpy = [("x", np.int64(0), np.int32(2), np.int64(0)), (3, np.int64(2), np.int64(5), None)]
+    tree = attribution_tree(by_hand, TOKENS, words=numpy, merge=True)
+    assert nx.utils.graphs_equal(tree, attribution_tree(by_hand, TOKENS, words=plain, merge=True))
+    assert nx.utils.graphs_equal(trees.load(trees.save(tree, tmp_path / "tree.json")), tree)
+
+
 def test_segments_from_words_or_separators():
     tokens = ("[CLS]", "a", "b", "[SEP]", "b", "[SEP]")
     scores = scores_of(3, 6, l1q1k4=1, l0q4k2=1)
@@ -240,6 +248,12 @@ def test_reach_counts_special_tokens_as_neither(ends):
         (dict(merge=True), "needs to know the words"),
         (dict(words=[("a", 0, 1, 0)]), "don't cover the 3 tokens"),
         (dict(words=[("a", 0, 2, 0), ("b", 1, 3, 0)]), "don't cover the 3 tokens"),
+        (dict(words=[("a", 0, 1)] * 3), r"\('a', 0, 1\) is no word: each is \(text"),
+        (dict(words=list("abc")), "'a' is no word"),
+        (dict(words=[3]), "3 is no word"),
+        (dict(words=[("a", 0.0, 3.0, 0)]), "is no word"),
+        (dict(words=[("a", 0, 3, "first")]), "is no word"),
+        (dict(scores=[sample(("a",)), sample(("b",))]), "list of 2 attributions .* pass them singly"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes, said):
@@ -538,6 +552,15 @@ def test_overlap_and_stability(by_hand):
         overlap(one, one, by="nodes")
 
 
+@pytest.mark.parametrize("kind", ["links", "Terminal", ""])
+@pytest.mark.parametrize("name", ["edges", "reach", "overlap", "stability"])
+def test_a_kind_of_edge_that_there_is_not_is_refused(by_hand, name, kind):
+    tree = attribution_tree(by_hand, TOKENS)
+    given = {"overlap": (tree, tree), "stability": ([tree, tree],)}.get(name, (tree,))
+    with pytest.raises(ValueError, match=f"kind is '{kind}': give 'link' or 'terminal', or None for both"):
+        getattr(trees, name)(*given, kind=kind)
+
+
 def test_sweep_over_tau_and_lambda(by_hand):
     table = trees.sweep(by_hand, TOKENS, taus=[0.0, 0.4, 1.0], penalties=[0, 4, 100])
     assert table.edges.tolist() == [4] * 3 + [4] * 3 + [1] * 3
@@ -546,6 +569,8 @@ def test_sweep_over_tau_and_lambda(by_hand):
     assert (row.objective, row.kept_edges, row.kept_objective, row.overlap) == (0, 2, 3, 0.5)
     assert table[table.penalty == 100].kept_edges.tolist() == [0, 0, 0]
     assert table[(table.tau == 0.4) & (table.penalty == 0)].overlap.item() == 1
+    generators = trees.sweep(by_hand, TOKENS, taus=iter([0.0, 0.4, 1.0]), penalties=iter([0, 4, 100]))
+    assert generators.equals(table)
     nothing = trees.sweep(np.zeros((2, 3, 3)), taus=[0.4])
     assert nothing.edges.tolist() == [0] and nothing.overlap.tolist() == [1]
 
@@ -679,6 +704,38 @@ def test_what_is_no_whole_tree_is_refused(by_hand, tmp_path, damage):
             content["nodes"][0]["score"] = math.nan
     path.write_bytes(b"\xff\xfe" if damage == "bytes" else whole.get(damage, json.dumps(content)).encode())
     with pytest.raises(ValueError, match=r"(?i)make the tree again"):
+        trees.load(path)
+
+
+TAMPERED = {
+    "top is elsewhere": lambda graph, nodes, edges: graph.update(top=4),
+    "no top, yet edges": lambda graph, nodes, edges: graph.update(top=None),
+    "stops that don't follow": lambda graph, nodes, edges: graph.update(stops=[0] * 5),
+    "stops in text": lambda graph, nodes, edges: graph.update(stops=list("12345")),
+    "starts that are not whole": lambda graph, nodes, edges: graph.update(starts=[0.0, 1.0, 2.0, 3.0, 4.0]),
+    "a layer twice": lambda graph, nodes, edges: graph.update(layers=[0, 0, 1, 2]),
+    "no separators": lambda graph, nodes, edges: graph.update(separators=None),
+    "a separator elsewhere": lambda graph, nodes, edges: graph.update(separators=[9]),
+    "a threshold in text": lambda graph, nodes, edges: graph.update(last_tau="0"),
+    "another kind of edge": lambda graph, nodes, edges: edges[0].update(kind="other"),
+    "an end that is no text": lambda graph, nodes, edges: edges[0].update(query=3),
+    "a loop": lambda graph, nodes, edges: edges.append(
+        {**edges[0], "source": edges[0]["target"], "target": edges[0]["source"]}
+    ),
+    "a segment in text": lambda graph, nodes, edges: nodes[1].update(segment="x"),
+    "a word that is no text": lambda graph, nodes, edges: nodes[1].update(word=3),
+    "another role": lambda graph, nodes, edges: nodes[1].update(role="leaf"),
+    "a sum in text": lambda graph, nodes, edges: nodes[1].update(received="3"),
+}
+
+
+@pytest.mark.parametrize("tamper", TAMPERED.values(), ids=TAMPERED)
+def test_what_this_module_would_not_write_is_refused(by_hand, tmp_path, tamper):
+    path = trees.save(attribution_tree(by_hand, TOKENS), tmp_path / "tree.json")
+    content = json.loads(path.read_text())
+    tamper(content["graph"], content["nodes"], content["edges"])
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="is damaged .* make the tree again"):
         trees.load(path)
 
 
