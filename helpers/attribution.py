@@ -94,7 +94,7 @@ def attribute(
     batch = check_texts(texts)
     layers = tuple(layers) if isinstance(layers, Iterable) else layers
     plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
-    targets = _targets(target, len(batch), model)
+    targets = target_numbers(target, len(batch), model)
     encoded = encode(model, tokenizer, batch, max_length=max_length)
     results: dict[int, Attribution] = {}
     with tqdm(total=len(batch), disable=not progress, desc="attribution", unit="text") as bar:
@@ -110,11 +110,11 @@ def attribute(
     return ordered[0] if is_text(texts) else ordered
 
 
-def _targets(target, count: int, model: PreTrainedModel) -> list[int] | None:
+def target_numbers(target, count: int, model: PreTrainedModel) -> list[int] | None:
     """Return one class index a text, or None for the predicted classes."""
     if target is None:
         return None
-    labels = _labels(model)
+    labels = labels_of(model)
     single = isinstance(target, str) or not isinstance(target, Iterable) or np.ndim(target) == 0
     given = [target] * count if single else list(target)
     if len(given) != count:
@@ -133,7 +133,8 @@ def _targets(target, count: int, model: PreTrainedModel) -> list[int] | None:
     return indices
 
 
-def _labels(model: PreTrainedModel) -> tuple[str, ...]:
+def labels_of(model: PreTrainedModel) -> tuple[str, ...]:
+    """Return the class names of a model in the order of its logits; a class without a name is its number."""
     names = model.config.id2label
     return tuple(str(names.get(i, names.get(str(i), i))) for i in range(model.config.num_labels))
 
@@ -159,7 +160,7 @@ def _result(raw: Scores, row: int, model, text: Text, tokens, words, plan: Plan)
         text=text,
         tokens=tokens,
         words=words,
-        labels=_labels(model),
+        labels=labels_of(model),
         target=int(raw.target[row]),
         predicted=int(raw.predicted[row]),
         probability=float(raw.probability[row]),

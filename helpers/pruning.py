@@ -29,7 +29,7 @@ from tqdm.auto import tqdm
 from helpers._curves import Comparison, Curve, compare, interval
 from helpers._gates import counts_of, gates_overall, gates_per_layer, known
 from helpers.attention import Touch, UnsupportedModelError, gate_heads, touch
-from helpers.attribution import Attribution, _labels, _targets, attribute
+from helpers.attribution import Attribution, attribute, labels_of, target_numbers
 from helpers.inputs import Encoded, Text, check_texts, encode
 from helpers.outputs import logits_of
 from helpers.quadrature import check_steps
@@ -102,7 +102,7 @@ def by_attribution(
     known(reduce, REDUCE, "reduce")
     check_steps(at_once, "at_once")
     start, texts = time.perf_counter(), check_texts(texts)
-    targets = _targets(target, len(texts), model)
+    targets = target_numbers(target, len(texts), model)
     scores, attention, forward, backward = [], [], 0.0, 0.0
     for first in range(0, len(texts), at_once):
         part = slice(first, first + at_once)
@@ -166,7 +166,7 @@ def by_class(
             passes = np.sum([_passes(found, model) for found in same_text], axis=0)
             forward, backward = forward + passes[0], backward + passes[1]
     cost = (float(forward), float(backward), time.perf_counter() - start)
-    named = zip(_labels(model), scores, strict=True)
+    named = zip(labels_of(model), scores, strict=True)
     return (
         tuple(Importance(f"attribution for {name}", np.stack(kept), *cost) for name, kept in named),
         Importance("attention", np.stack(attention), len(texts), 0.0, cost[-1]),
@@ -275,7 +275,7 @@ def class_numbers(model, given: Iterable[int | str], count: int, name: str = "go
     if not several or len(classes) != count:
         said = f"has {len(classes)} classes" if several else f"is {given!r}"
         raise ValueError(f"{name} {said} for {count} texts: give the class of every text, by its number or its name.")
-    return np.array(_targets(classes, count, model), dtype=np.int64)
+    return np.array(target_numbers(classes, count, model), dtype=np.int64)
 
 
 def _chooses(model) -> bool:
