@@ -46,7 +46,7 @@ class Predictor(Protocol):
     @property
     def labels(self) -> Sequence[str]: ...  # noqa: D102
 
-    def predict(self, texts: Any, *, batch_size: int = 32) -> np.ndarray: ...  # noqa: D102
+    def predict(self, texts: Any, *, batch_size: int | None = None) -> np.ndarray: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,7 +104,7 @@ def evaluate(
     frame: pd.DataFrame,
     *,
     labels: Sequence[str] | Mapping[str, str] | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     check: bool = True,
     progress: bool = False,
 ) -> Evaluation:
@@ -116,7 +116,7 @@ def evaluate(
         labels: what the classes are called in the table, where the model says otherwise: all names in the order
             of the logits, or ``{name in the model: name in the table}`` for those that differ. Classes that get
             the same name are merged, their probabilities added.
-        batch_size: texts a forward pass.
+        batch_size: texts a forward pass; None: as many as suit the machine.
         check: raise an error where the accuracy is under 1/classes by more than chance explains (p < 0.01, exact
             binomial test), or where another order of the names would be right in 15 % more of the texts, as when
             two of three are swapped (p < 0.01, sign test). So 3 right of 8 pass, with a warning that this is
@@ -195,13 +195,14 @@ def wilson(right: int, examples: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def _predict(classifier: Predictor, texts: Sequence, batch_size: int, progress: bool) -> np.ndarray:
-    chunk = 16 * batch_size if progress else len(texts)  # in one piece, texts of like length meet more often
+def _predict(classifier: Predictor, texts: Sequence, batch_size: int | None, progress: bool) -> np.ndarray:
+    options = {} if batch_size is None else {"batch_size": batch_size}
+    chunk = 16 * (batch_size or 32) if progress else len(texts)  # in one piece, texts of like length meet more often
     name = str(getattr(classifier, "name", "texts"))
     with tqdm(total=len(texts), disable=not progress, desc=name, unit="text", file=sys.stderr, leave=False) as bar:
         found = []
         for start in range(0, len(texts), chunk):
-            found.append(np.asarray(classifier.predict(texts[start : start + chunk], batch_size=batch_size)))
+            found.append(np.asarray(classifier.predict(texts[start : start + chunk], **options)))
             bar.update(len(found[-1]))
     return np.concatenate(found)
 

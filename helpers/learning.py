@@ -259,6 +259,6 @@ class BagOfWords:
         best = minimize(loss, start, jac=True, method="L-BFGS-B").x.reshape(-1, len(labels))
         return cls(labels, vocabulary, best[:-1], best[-1])
 
-    def predict(self, texts: Iterable[Text], *, batch_size: int = 32) -> np.ndarray:
+    def predict(self, texts: Iterable[Text], *, batch_size: int | None = None) -> np.ndarray:
         """Return probabilities [text, class]; ``batch_size`` is taken, as models take it, and not needed."""
         return softmax(_bags([words(text) for text in texts], self.vocabulary) @ self.weights + self.bias, axis=1)

@@ -62,10 +62,14 @@ class Classifier:
     name: str
     device: torch.device
 
-    def predict(self, texts: Text | Iterable[Text], *, batch_size: int = 32) -> np.ndarray:
+    def predict(self, texts: Text | Iterable[Text], *, batch_size: int | None = None) -> np.ndarray:
         """Return probabilities, float32 [text, class], in the order of the texts.
 
         A model with a single output has no probabilities: its raw output is returned.
+
+        Args:
+            texts: one text or a batch.
+            batch_size: texts a forward pass; None: as many as suit the machine.
 
         Example:
             >>> load("minilm-sst2").predict("A warm, funny film.").shape
@@ -190,7 +194,7 @@ def _base_of(about: Path) -> str:
 
 
 def predict_logits(
-    model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, batch_size: int = 32, max_length: int | None = None
+    model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, batch_size: int | None = None, max_length: int | None = None
 ) -> np.ndarray:
     """Return the raw outputs, float32 [text, class], in the order of the texts; the model keeps its mode.
 

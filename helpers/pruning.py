@@ -30,6 +30,7 @@ from helpers._curves import Comparison, Curve, compare, interval
 from helpers._gates import counts_of, gates_overall, gates_per_layer, known
 from helpers.attention import Touch, UnsupportedModelError, gate_heads, touch
 from helpers.attribution import Attribution, attribute, labels_of, target_numbers
+from helpers.blocks import Blocks
 from helpers.inputs import Encoded, Text, check_texts, encode
 from helpers.outputs import logits_of
 from helpers.quadrature import check_steps
@@ -173,7 +174,7 @@ def by_class(
     )
 
 
-def by_attention(model, tokenizer, texts: Text | Iterable[Text], *, batch_size: int = 32) -> Importance:
+def by_attention(model, tokenizer, texts: Text | Iterable[Text], *, batch_size: int | None = None) -> Importance:
     """Return the importance by attention, I_h = mean_x max(A_h)."""
     start, found = time.perf_counter(), {}
     encoded = encode(model, tokenizer, texts)
@@ -195,7 +196,7 @@ def by_taylor(
     target: Iterable[int | str],
     *,
     form: str = "plain",
-    batch_size: int = 32,
+    batch_size: int | None = None,
 ) -> Importance:
     """Return the first-order importance, I_h = mean_x |<A_h, dL/dA_h>|, L the cross-entropy of the target.
 
@@ -234,7 +235,7 @@ def by_accuracy(
     texts: Text | Iterable[Text],
     gold: Iterable[int | str],
     *,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     progress: bool = False,
 ) -> Importance:
     """Return the accuracy difference, accuracy with all heads - accuracy without the head, for every head.
@@ -287,7 +288,13 @@ def _chooses(model) -> bool:
 
 
 def gated_logits(
-    model, tokenizer, texts: Text | Iterable[Text], gates: np.ndarray, *, batch_size: int = 32, progress: bool = False
+    model,
+    tokenizer,
+    texts: Text | Iterable[Text],
+    gates: np.ndarray,
+    *,
+    batch_size: int | None = None,
+    progress: bool = False,
 ) -> np.ndarray:
     """Return the raw outputs with heads off, float32 [setting, text, class].
 
@@ -306,20 +313,33 @@ def gated_logits(
     found: dict[int, np.ndarray] = {}
     with tqdm(total=count * len(gates), disable=not progress, desc="heads off", unit="pass") as bar:
         for rows in encoded.rows_by_length(batch_size):
-            inputs, outputs = encoded.batch(rows), []
-            for setting in gates:
-                with touch(model, factors=_factors(setting, rows)), torch.no_grad():
-                    outputs.append(logits_of(model(**inputs)).float().cpu().numpy())
-                bar.update(len(rows))
-            found.update(zip(rows, np.stack(outputs, axis=1), strict=True))
+            logits = _under(model, encoded.batch(rows), [_factors(setting, rows) for setting in gates])
+            found.update(zip(rows, logits.float().cpu().numpy(), strict=True))
+            bar.update(len(rows) * len(gates))
     return _in_order(found).swapaxes(0, 1)
 
 
-def _factors(gates: np.ndarray, rows: Sequence[int]) -> Mapping[int, Tensor]:
+def _under(model, inputs: dict[str, Tensor], settings: Iterable[dict[int, Tensor]]) -> Tensor:
+    """Return the logits [text, setting, class]; the layers below a setting's first factor are run once for all."""
+    with torch.no_grad(), touch(model) as session:
+        blocks = Blocks(model, session)
+        with blocks.watch():
+            untouched = logits_of(model(**inputs))
+        every, found = torch.arange(len(untouched), device=untouched.device), []
+        for session.factors in settings:
+            with blocks.begin_at(min(session.factors, default=0), every):
+                found.append(logits_of(model(**inputs)) if session.factors else untouched)
+        return torch.stack(found, dim=1)
+
+
+def _factors(gates: np.ndarray, rows: Sequence[int]) -> dict[int, Tensor]:
     """The factors of one setting; a layer that keeps all its heads is left alone."""
     if gates.ndim == 2:
-        return {layer: gate for layer, gate in gate_heads(gates).items() if not (gate == 1).all()}
-    return {i: torch.from_numpy(layer)[..., None, None] for i, layer in enumerate(gates[list(rows)].swapaxes(0, 1))}
+        factors = gate_heads(gates)
+    else:
+        layers = enumerate(gates[list(rows)].swapaxes(0, 1))
+        factors = {layer: torch.from_numpy(gate)[..., None, None] for layer, gate in layers}
+    return {layer: gate for layer, gate in factors.items() if not (gate == 1).all()}
 
 
 def shape_of(model, encoded: Encoded) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import torch
 from families import make
 from texts import tokenizer_for
 
-from helpers.inputs import check_texts, encode, length_limit
+from helpers.inputs import batches_by_length, check_texts, encode, length_limit
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,17 @@ def test_the_position_table_decides_where_the_tokenizer_does_not_know(model, tok
 def test_bad_max_length(model, tokenizer, wrong):
     with pytest.raises(ValueError, match="max_length is"):
         encode(model, tokenizer, "good", max_length=wrong)
+
+
+def test_batches_hold_texts_of_like_length_up_to_a_number_of_tokens():
+    lengths = [3, 300, 7, 600, 100, 90, 4]
+    assert list(batches_by_length(lengths)) == [[3], [1], [4, 5, 2, 6, 0]]
+    assert list(batches_by_length(lengths, on_cpu=False)) == [[3, 1, 4, 5, 2, 6, 0]]
+    assert list(batches_by_length(lengths, 3)) == [[3, 1, 4], [5, 2, 6], [0]]
+    assert list(batches_by_length([5] * 205)) == [list(range(102)), list(range(102, 204)), [204]]
+    assert list(batches_by_length([])) == []
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        list(batches_by_length(lengths, 0))
 
 
 def test_segment_ids_go_only_to_models_that_take_them(model, tokenizer):

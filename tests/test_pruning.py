@@ -366,6 +366,22 @@ def test_gated_logits_equal_those_one_by_one(model, tokenizer):
     assert np.abs(found[1] - plain).max() > 1e-3
 
 
+def test_layers_below_the_first_closed_gate_run_once(model, tokenizer):
+    """One head off at a time, in any layer: what is left out below must not be missed, and must be left out."""
+    gates, ran = np.ones((13, *SHAPE), dtype=np.float32), []
+    gates[1:].reshape(12, 12)[np.diag_indices(12)] = 0
+    lowest = model.base_model.encoder.layer[0].attention.self.query
+    with lowest.register_forward_hook(lambda *_: ran.append(1)):
+        found = pruning.gated_logits(model, tokenizer, TEXTS[:1], gates)
+    assert len(ran) == 2 + 4, "to look at the model's shape, without gates, and once for each head of layer 0"
+    for setting, logits_ in zip(gates, found, strict=True):
+        np.testing.assert_allclose(logits_[0], logits(model, tokenizer, TEXTS[0], setting), atol=1e-6)
+    own = gates[[[1], [9]]].swapaxes(0, 1)  # one setting: the first text loses a head of layer 0, the second of layer 2
+    both = pruning.gated_logits(model, tokenizer, TEXTS[:2], own.reshape(1, 2, *SHAPE), batch_size=2)[0]
+    for row, number in enumerate((1, 9)):
+        np.testing.assert_allclose(both[row], logits(model, tokenizer, TEXTS[row], gates[number]), atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 5), (2, 4, 3, 4), (1, 2, 5, 3, 4), (0, 3, 4)])
 def test_gates_of_another_shape_are_refused(model, tokenizer, shape):
     with pytest.raises(ValueError, match="5 texts and 3 layers of 4 heads"):
