@@ -90,7 +90,9 @@ def _edges(axes: Axes, tree: nx.DiGraph, colors: list[str]) -> None:
     for *_, edge in tree.edges(data=True):
         largest[edge["kind"]] = max(largest.get(edge["kind"], 1e-300), abs(edge["score"]))
     for query, key, edge in tree.edges(data=True):
-        level = place[query][1] == place[key][1]
+        gap = place[query][0] - place[key][0]
+        # between nodes on one level an arch above it, as high for far words as for near ones
+        bend = -math.copysign(min(0.35, 0.9 / abs(gap)), gap) if place[query][1] == place[key][1] else 0.0
         axes.add_patch(
             FancyArrowPatch(
                 place[key],  # information flows from key to query
@@ -103,7 +105,7 @@ def _edges(axes: Axes, tree: nx.DiGraph, colors: list[str]) -> None:
                 color=colors[floor[edge["layer"]]],
                 alpha=0.45 if edge["kind"] == "terminal" else 0.9,
                 ls="--" if edge["score"] < 0 else "-",
-                connectionstyle=f"arc3,rad={0.35 if level else 0.0}",
+                connectionstyle=f"arc3,rad={bend}",
             )
         )
     for node, layer in tree.nodes(data="layer"):

@@ -30,9 +30,11 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from helpers.attention import check_model
-from helpers.engine import AUTO_STEPS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of
+from helpers.engine import AUTO_STEPS, BATCH_TOKENS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of
 from helpers.inputs import Text, check_texts, encode, is_text
 from helpers.result import Attribution
+
+PADDING = 64  # tokens of padding, over all points, that take about as long as the calls of one more batch do
 
 __all__ = ["Attribution", "Scores", "attribute", "attribute_inputs"]
 
@@ -50,8 +52,9 @@ def attribute(
     baseline: str = "zero",
     tolerance: float = 0.01,
     floor: float = FLOOR,
+    gap: bool = True,
     max_length: int | None = None,
-    batch_tokens: int = 4096,
+    batch_tokens: int = BATCH_TOKENS,
     progress: bool = False,
 ) -> Attribution | list[Attribution]:
     """Attribute the model's output to every attention link: Attr_h(A) = A_h * integral of dF(aA)/dA_h da.
@@ -76,8 +79,11 @@ def attribute(
         baseline: where the path starts: "zero" (no token attends to any other in that layer) or "mean"
             (every head of the layer attends as the layer's mean head does).
         tolerance, floor: see ``steps``; relative, and in the unit of F.
+        gap: False leaves out F at the start, a pass a layer that only the gap needs: ``start`` and ``gap`` are nan
+            then. For a number of steps only, "auto" goes by the gap.
         max_length: cut texts to so many tokens; None: to what the model can read.
-        batch_tokens: at most about so many tokens go through the model at once (texts times points times length).
+        batch_tokens: at most about so many tokens go through the model at once (texts times points times length);
+            half as many for the rest of a batch of texts that runs out of memory.
         progress: show a progress bar over texts.
 
     Returns:
@@ -93,7 +99,7 @@ def attribute(
     check_model(model)
     batch = check_texts(texts)
     layers = tuple(layers) if isinstance(layers, Iterable) else layers
-    plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
+    plan = plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens)
     targets = target_numbers(target, len(batch), model)
     encoded = encode(model, tokenizer, batch, max_length=max_length)
     results: dict[int, Attribution] = {}
@@ -140,10 +146,15 @@ def labels_of(model: PreTrainedModel) -> tuple[str, ...]:
 
 
 def _groups(lengths: Sequence[int], plan: Plan) -> Iterator[list[int]]:
-    """Yield batches of text indices, texts of like length together, so that one level of points fits the budget."""
+    """Yield batches of text indices, texts of like length together, so that one level of points fits the budget.
+
+    A longer text joins only while the padding of all costs less time than the calls of one more batch.
+    """
     group: list[int] = []
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if group and (len(group) + 1) * lengths[i] * plan.levels[0] > plan.batch_tokens:
+        tokens = (len(group) + 1) * lengths[i]
+        padding = tokens - lengths[i] - sum(lengths[j] for j in group)
+        if group and (tokens * plan.levels[0] > plan.batch_tokens or padding * plan.levels[0] > PADDING):
             yield group
             group = []
         group.append(i)

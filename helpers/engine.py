@@ -7,7 +7,7 @@ are summed with the weights of the quadrature rule before they meet the values:
     Attr_h(A) = (A_h - A0_h) * ((sum_k w_k G_h(a_k)) V_h^T)
 
 A0 is the baseline, 0 by default. No [query, key] gradient is made a step, weights get no gradients, and
-the layers below run once (:mod:`helpers.blocks`).
+the layers below run once, and the last layer for the one row that the classifier reads (:mod:`helpers.blocks`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from helpers.quadrature import check_steps, points_and_weights
 OUTPUTS = ("probability", "logit", "log-probability")
 BASELINES = ("zero", "mean")
 AUTO_STEPS = (6, 12, 24, 48, 96, 192)  # Gauss points tried in turn
+BATCH_TOKENS = 4096
 FLOOR = 1e-4  # a gap below this is not chased: it is of the size of float32 noise in F
 
 
@@ -37,7 +38,8 @@ class Scores:
     """The attribution of a batch of model inputs, padding included, in the model's precision (at least float32).
 
     scores, attention [batch, layer, head, query, key]; value, probability, target, predicted [batch];
-    start, gap, steps [batch, layer]; layers: the layer numbers. See :class:`Attribution` for what they mean.
+    start, gap, steps [batch, layer], start and gap nan where no gap was asked for; layers: the layer numbers. See
+    :class:`Attribution` for what they mean.
     """
 
     scores: Tensor
@@ -64,7 +66,8 @@ def attribute_inputs(
     baseline: str = "zero",
     tolerance: float = 0.01,
     floor: float = FLOOR,
-    batch_tokens: int = 4096,
+    gap: bool = True,
+    batch_tokens: int = BATCH_TOKENS,
 ) -> Scores:
     """Attribute as :func:`attribute` does, for a batch of ready-made model inputs padded on either side.
 
@@ -74,7 +77,7 @@ def attribute_inputs(
 
     The other arguments, and what is raised: see :func:`attribute`.
     """
-    plan = plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens)
+    plan = plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens)
     check_model(model)
     wrong = [name for name, value in inputs.items() if not isinstance(value, Tensor) or value.ndim < 2]
     if wrong or len({len(value) for value in inputs.values()}) != 1:
@@ -93,10 +96,11 @@ class Plan:
     baseline: str
     tolerance: float
     floor: float
+    gap: bool
     batch_tokens: int
 
 
-def plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens) -> Plan:
+def plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens) -> Plan:
     """Check the settings and return them as a :class:`Plan`; ValueError for what is unknown or out of range."""
     if output not in OUTPUTS:
         raise ValueError(f"The output {output!r} is not known: use one of {', '.join(OUTPUTS)}.")
@@ -106,14 +110,16 @@ def plan_of(steps, rule, output, baseline, tolerance, floor, batch_tokens) -> Pl
         raise ValueError(f"tolerance is {tolerance!r} and floor {floor!r}: positive numbers are needed.")
     check_steps(batch_tokens, "batch_tokens")
     if steps == "auto":
+        if not gap:
+            raise ValueError("steps='auto' goes by the gap: for gap=False give a number of points.")
         if rule not in (None, "gauss"):
             raise ValueError(f"steps='auto' raises the number of Gauss points; for the rule {rule!r} give a number.")
-        return Plan(AUTO_STEPS, "gauss", output, baseline, tolerance, floor, batch_tokens)
+        return Plan(AUTO_STEPS, "gauss", output, baseline, tolerance, floor, True, batch_tokens)
     if isinstance(steps, str):
         raise ValueError(f"steps is {steps!r}: give a whole number of points, or 'auto'.")
     rule = "right" if rule is None else rule
     points_and_weights(rule, steps)  # raises before any work
-    return Plan((int(steps),), rule, output, baseline, tolerance, floor, batch_tokens)
+    return Plan((int(steps),), rule, output, baseline, tolerance, floor, bool(gap), batch_tokens)
 
 
 def attribute_planned(model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan) -> Scores:
@@ -127,6 +133,7 @@ def attribute_planned(model, inputs: dict[str, Tensor], target: Tensor | None, l
         layers = _layers(layers, session.calls)
         _check_square(attention)
         session.record = False
+        blocks.narrow(lambda: _logits(model(**inputs)), logits)
         predicted = logits.argmax(-1)
         target = predicted if target is None else _class_indices(target, logits)
         path = _Path(model, session, blocks, inputs, target, _function(model, plan.output), plan.batch_tokens)
@@ -247,17 +254,30 @@ class _Path:
         exact = torch.promote_types(start.dtype, torch.float32)
         start, change = start[rows], (end - start)[rows]
         total = torch.zeros_like(start, dtype=exact)
-        at_once = max(1, self.batch_tokens // (len(rows) * start.shape[-2]))
-        for first in range(0, steps, at_once):
+        first = 0
+        while first < steps:
+            at_once = max(1, self.batch_tokens // (len(rows) * start.shape[-2]))
             part = slice(first, first + at_once)
             a = torch.tensor(points[part], dtype=start.dtype, device=start.device).view(-1, 1, 1, 1, 1)
-            contexts = (start + a * change).flatten(0, 1).requires_grad_()
-            with torch.enable_grad():
-                outputs = self._outputs(layer, contexts, rows, len(a))
-                gradient = torch.autograd.grad(outputs.sum(), contexts, materialize_grads=True)[0]
+            try:
+                contexts = (start + a * change).flatten(0, 1).requires_grad_()
+                with torch.enable_grad():
+                    outputs = self._outputs(layer, contexts, rows, len(a))
+                    gradient = torch.autograd.grad(outputs.sum(), contexts, materialize_grads=True)[0]
+            except RuntimeError as error:
+                if len(a) == 1 or not _out_of_memory(error):
+                    raise
+                self.batch_tokens = len(a) // 2 * len(rows) * start.shape[-2]
+                continue
             w = torch.tensor(weights[part], dtype=exact, device=start.device)
             total += torch.einsum("k,krhqd->rhqd", w, gradient.view(len(a), *start.shape).to(exact))
+            first += at_once
         return total
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    """True if a device or, in torch's own words, the processor's memory was full."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _layer(path: _Path, layer: int, attention: Tensor, values: Tensor, value: Tensor, plan: Plan) -> tuple[Tensor, ...]:
@@ -265,7 +285,7 @@ def _layer(path: _Path, layer: int, attention: Tensor, values: Tensor, value: Te
     zero = torch.zeros_like(attention)
     baseline = zero if plan.baseline == "zero" else zero + attention.mean(dim=1, keepdim=True)
     begin, end = baseline @ values, attention @ values
-    start = path.start(layer, begin)
+    start = path.start(layer, begin) if plan.gap else torch.full_like(value, torch.nan)
     change = (value - start).double()
     allowed = (plan.tolerance * change.abs()).clamp(min=plan.floor)
     scores = torch.zeros_like(attention, dtype=value.dtype)
@@ -278,6 +298,6 @@ def _layer(path: _Path, layer: int, attention: Tensor, values: Tensor, value: Te
         gap[rows] = scores[rows].double().sum((1, 2, 3)) - change[rows]
         steps[rows] = level
         rows = rows[~(gap[rows].abs() <= allowed[rows])]
-        if not len(rows):
+        if not (plan.gap and len(rows)):
             break
     return scores, start.double(), gap, steps

@@ -25,6 +25,8 @@ from helpers._cover import cover
 from helpers._heatmaps import head_maps, heads_overview, layer_maps
 from helpers._links import sentence_links
 from helpers._pruning_view import head_grids, pruning_curves, pruning_state
+from helpers._tree_strip import tree_strip
+from helpers._tree_view import tree, tree_steps
 
 __all__ = [
     "completeness",
@@ -39,6 +41,9 @@ __all__ = [
     "pruning_state",
     "sentence_links",
     "share_of_mass",
+    "tree",
+    "tree_steps",
+    "tree_strip",
 ]
 
 RULES = {"left": "#cc79a7", "right": "#d55e00", "midpoint": "#009e73", "gauss": "#0072b2"}

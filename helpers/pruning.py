@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -98,33 +98,44 @@ def by_attribution(
             seen it, None for the predicted class, which asks nothing of the data but texts.
         reduce: "max" (the paper's) or "sum" of a head's matrix. Attention always takes the maximum.
         at_once: texts whose matrices are kept at a time.
-        options: of :func:`helpers.attribution.attribute`.
+        options: of :func:`helpers.attribution.attribute`; with a number of steps the gap is left out unless asked for.
     """
     known(reduce, REDUCE, "reduce")
     check_steps(at_once, "at_once")
     start, texts = time.perf_counter(), check_texts(texts)
     targets = target_numbers(target, len(texts), model)
-    scores, attention, forward, backward = [], [], 0.0, 0.0
-    for first in range(0, len(texts), at_once):
-        part = slice(first, first + at_once)
-        chosen = None if targets is None else targets[part]
-        explained = cast(list[Attribution], attribute(model, tokenizer, texts[part], target=chosen, **options))
-        for found in explained:
-            scores.append(REDUCE[reduce](found.scores))
-            attention.append(REDUCE["max"](found.attention))
+    scores, attention, forward, backward = {}, {}, 0.0, 0.0
+    options = _without_gap(options)
+    for part in _parts(texts, at_once):
+        chosen = None if targets is None else [targets[i] for i in part]
+        explained = attribute(model, tokenizer, [texts[i] for i in part], target=chosen, **options)
+        for i, found in zip(part, cast(list[Attribution], explained), strict=True):
+            scores[i], attention[i] = REDUCE[reduce](found.scores), REDUCE["max"](found.attention)
             passes = _passes(found, model)
             forward, backward = forward + passes[0], backward + passes[1]
     seconds = time.perf_counter() - start
     return (
-        Importance(f"attribution ({reduce})", np.stack(scores), forward, backward, seconds),
-        Importance("attention", np.stack(attention), len(texts), 0.0, seconds),
+        Importance(f"attribution ({reduce})", _in_order(scores), forward, backward, seconds),
+        Importance("attention", _in_order(attention), len(texts), 0.0, seconds),
     )
+
+
+def _parts(texts: Sequence[Text], at_once: int) -> Iterator[list[int]]:
+    """Yield rows of texts, so many at a time; texts of like length together, for little padding."""
+    order = sorted(range(len(texts)), key=lambda i: len("".join(texts[i])))
+    yield from (order[first : first + at_once] for first in range(0, len(texts), at_once))
+
+
+def _without_gap(options: dict) -> dict:
+    """Leave out the passes that only the gap needs: no importance has a use for it, and only "auto" goes by it."""
+    return options if isinstance(options.get("steps", "auto"), str) else {"gap": False} | options
 
 
 def _passes(found, model) -> tuple[float, float]:
     """Forward and backward passes of the whole network that one attribution took; the layers below run once."""
     behind = 1 - np.asarray(found.layers) / model.config.num_hidden_layers
-    return 1 + float(((found.steps + 1) * behind).sum()), float((found.steps * behind).sum())
+    starts = np.isfinite(found.start)  # where F at the start was asked for
+    return 1 + float(((found.steps + starts) * behind).sum()), float((found.steps * behind).sum())
 
 
 def by_class(
@@ -151,26 +162,26 @@ def by_class(
         )
     check_steps(at_once, "at_once")
     start, texts = time.perf_counter(), check_texts(texts)
-    scores: list[list[np.ndarray]] = [[] for _ in range(classes)]
-    attention, forward, backward = [], 0.0, 0.0
-    for first in range(0, len(texts), at_once):
-        part = texts[first : first + at_once]
+    scores: list[dict[int, np.ndarray]] = [{} for _ in range(classes)]
+    attention, forward, backward = {}, 0.0, 0.0
+    options = _without_gap({"steps": steps, "rule": rule} | options)
+    for part in _parts(texts, at_once):
         asked = [
-            attribute(model, tokenizer, part, target=target, steps=steps, rule=rule, **options)
+            attribute(model, tokenizer, [texts[i] for i in part], target=target, **options)
             for target in range(classes - 1)
         ]
-        for same_text in zip(*asked, strict=True):
+        for i, same_text in zip(part, zip(*asked, strict=True), strict=True):
             matrices = [found.scores for found in same_text]
             for kept, matrix in zip(scores, [*matrices, -sum(matrices)], strict=True):
-                kept.append(REDUCE["max"](matrix))
-            attention.append(REDUCE["max"](same_text[0].attention))
+                kept[i] = REDUCE["max"](matrix)
+            attention[i] = REDUCE["max"](same_text[0].attention)
             passes = np.sum([_passes(found, model) for found in same_text], axis=0)
             forward, backward = forward + passes[0], backward + passes[1]
     cost = (float(forward), float(backward), time.perf_counter() - start)
     named = zip(labels_of(model), scores, strict=True)
     return (
-        tuple(Importance(f"attribution for {name}", np.stack(kept), *cost) for name, kept in named),
-        Importance("attention", np.stack(attention), len(texts), 0.0, cost[-1]),
+        tuple(Importance(f"attribution for {name}", _in_order(kept), *cost) for name, kept in named),
+        Importance("attention", _in_order(attention), len(texts), 0.0, cost[-1]),
     )
 
 

@@ -1,16 +1,13 @@
 """Controls around the figures of :mod:`helpers.plots`: choose and look, or type a sentence and see it explained.
 
-The only module that uses ipywidgets. Figures change through ``observe``, never through ``interact`` or an
-Output widget: both can hang a notebook that runs headless. Where the environment variable
-``ATTATTR_HEADLESS`` is 1 there is nobody to operate controls, and a function returns its static twin, the
-figure of the first choice.
+With its own parts (_widget_parts, _tree_explorer) the only module that uses ipywidgets. Figures change through
+``observe``, never through ``interact`` or an Output widget: both can hang a notebook that runs headless. Where the
+environment variable ``ATTATTR_HEADLESS`` is 1 there is nobody to operate controls, and a function returns its static
+twin, the figure of the first choice.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,21 +17,19 @@ import numpy as np
 import plotly.graph_objects as go
 
 from helpers import _display as show
+from helpers import _widget_parts as parts
 from helpers import plots
 from helpers._links import strongest
+from helpers._tree_explorer import PENALTIES, TreeExplorer, check_choice, tree_picture
+from helpers._widget_parts import STATIC, Text, headless, static
 
-logger = logging.getLogger(__name__)
-
-Text = str | tuple[str, str]
+__all__ = [
+    "STATIC", "Explorer", "PruningSlider", "SentenceBox", "TreeExplorer", "explorer", "headless", "pruning_slider",
+    "sentence_box", "static", "tree_explorer",
+]  # fmt: skip
 
 VIEWS = ("links, all layers", "links, one layer", "one head", "one layer", "all heads")
 NEEDS_LAYER = {"links, one layer", "one head", "one layer"}
-STATIC = "Static picture: the controls need a running kernel."
-
-
-def headless() -> bool:
-    """Return whether notebooks run with nobody to operate controls."""
-    return os.environ.get("ATTATTR_HEADLESS") == "1"
 
 
 def explorer(attributions, *, k: int = 8) -> Explorer | go.Figure:
@@ -114,11 +109,41 @@ def pruning_slider(
     return PruningSlider(state, start)
 
 
-def static(figure: go.Figure) -> go.Figure:
-    """Add to a figure the line that says why it has no controls, and return it."""
-    low = figure.layout.margin.b
-    figure.update_layout(height=figure.layout.height + 28, margin_b=low + 28)
-    return figure.add_annotation(show.caption(STATIC), x=0, xanchor="left", y=0, yshift=-low - 4, yanchor="top")
+def tree_explorer(
+    attributions,
+    *,
+    tau: float = 0.4,
+    penalty: float = 0.0,
+    penalties: Sequence[float] = PENALTIES,
+    variant: str = "paper",
+    merge: bool = True,
+) -> TreeExplorer | go.Figure:
+    """Return controls for tau, lambda and the variant, above the tree that they give and its objective.
+
+    tau decides what the algorithm grows; lambda, the price of an edge, cuts branches that cost more than they bring
+    (:func:`helpers.tree.pruned`).
+
+    Args:
+        attributions: an Attribution or a list of them.
+        tau: the threshold at first, 0 to 1.
+        penalty: lambda at first, one of ``penalties``.
+        penalties: what lambda can be, in the unit of the scores, rising.
+        variant: one of :data:`helpers.tree.VARIANTS`.
+        merge: make words the nodes rather than their pieces.
+
+    Returns:
+        A widget to end a cell with; with ``ATTATTR_HEADLESS=1`` the tree of the first example.
+
+    Raises:
+        ValueError: there is no attribution, or a setting to start from that is not among those offered.
+    """
+    many = [attributions] if hasattr(attributions, "scores") else list(attributions)
+    if not many:
+        raise ValueError("There is no attribution to explore: pass one, or a list of at least one.")
+    check_choice(tau, penalty, penalties, variant)
+    if headless():
+        return static(tree_picture(many[0], tau=tau, penalty=penalty, variant=variant, merge=merge)[0])
+    return TreeExplorer(many, penalties, (tau, penalty, variant), merge)
 
 
 class Explorer(ipywidgets.VBox):
@@ -126,17 +151,17 @@ class Explorer(ipywidgets.VBox):
 
     def __init__(self, attributions: Sequence, k: int):
         self._attributions, self._k = attributions, k
-        examples = [(f"{i}: {_shown(a.text, 70)}", i) for i, a in enumerate(attributions)]
-        self.example = _dropdown("Example", examples, width="32rem")
-        self.view = _dropdown("View", VIEWS)
-        self.layer = _dropdown("Layer", attributions[0].layers, width="10rem")
-        self.head = _dropdown("Head", range(attributions[0].scores.shape[1]), width="10rem")
-        self.message = _message()
+        examples = [(f"{i}: {parts.shown(a.text, 70)}", i) for i, a in enumerate(attributions)]
+        self.example = parts.dropdown("Example", examples, width="32rem")
+        self.view = parts.dropdown("View", VIEWS)
+        self.layer = parts.dropdown("Layer", attributions[0].layers, width="10rem")
+        self.head = parts.dropdown("Head", range(attributions[0].scores.shape[1]), width="10rem")
+        self.message = parts.message()
         self._waiting = False
         controls = ipywidgets.HBox(
             [self.example, self.view, self.layer, self.head], layout=ipywidgets.Layout(flex_flow="row wrap")
         )
-        self._place = _scrolled()
+        self._place = parts.scrolled()
         super().__init__([controls, self.message, self._place], layout=ipywidgets.Layout(max_width="100%"))
         for control in (self.example, self.view, self.layer, self.head):
             control.observe(self._changed, "value")
@@ -158,8 +183,8 @@ class Explorer(ipywidgets.VBox):
         if change.owner is self.example:
             self._waiting = True  # new options would each draw a figure on their way
             try:
-                _offer(self.layer, self.attribution.layers)
-                _offer(self.head, range(self.attribution.scores.shape[1]))
+                parts.offer(self.layer, self.attribution.layers)
+                parts.offer(self.head, range(self.attribution.scores.shape[1]))
             finally:
                 self._waiting = False
         self._draw()
@@ -174,7 +199,7 @@ class Explorer(ipywidgets.VBox):
             "one layer": lambda: plots.layer_maps(a, self.layer.value),
             "all heads": lambda: plots.heads_overview(a),
         }[view]
-        _attempt(self.message, lambda: _put(self._place, draw()))
+        parts.attempt(self.message, lambda: parts.put(self._place, draw()))
 
 
 class SentenceBox(ipywidgets.VBox):
@@ -185,12 +210,12 @@ class SentenceBox(ipywidgets.VBox):
         self.attribution: Any = None
         texts = start_text if isinstance(start_text, tuple) else (start_text,)
         names = ("First text", "Second text") if len(texts) == 2 else ("Sentence",)
-        self.fields = [_field(name, text) for name, text in zip(names, texts, strict=True)]
+        self.fields = [parts.field(name, text) for name, text in zip(names, texts, strict=True)]
         self.button = ipywidgets.Button(description="Explain", button_style="primary", tooltip="Explain this text")
-        self.message = _message()
-        self._place = _scrolled()
-        parts = [*self.fields, self.button, self.message, self._place]
-        super().__init__(parts, layout=ipywidgets.Layout(max_width="100%"))
+        self.message = parts.message()
+        self._place = parts.scrolled()
+        inside = [*self.fields, self.button, self.message, self._place]
+        super().__init__(inside, layout=ipywidgets.Layout(max_width="100%"))
         self.button.on_click(lambda _: self.run())
         for field in self.fields:
             field.on_msg(self._entered)
@@ -209,9 +234,9 @@ class SentenceBox(ipywidgets.VBox):
         """Explain the text in the field and show the answer, or what went wrong."""
         texts = tuple(field.value for field in self.fields)
         self.button.disabled, self.button.description = True, "Explaining…"
-        self.message.value = _line("Explaining…")
+        self.message.value = parts.line("Explaining…")
         try:
-            done = _attempt(self.message, lambda: self._answer(texts if len(texts) == 2 else texts[0]))
+            done = parts.attempt(self.message, lambda: self._answer(texts if len(texts) == 2 else texts[0]))
             self._place.layout.display = None if done else "none"  # an old answer under a new question would mislead
         finally:
             self.button.disabled, self.button.description = False, "Explain"
@@ -219,7 +244,7 @@ class SentenceBox(ipywidgets.VBox):
     def _answer(self, text: Text) -> str:
         a = self._explain(text)
         layer, head = next(((link.layer, link.head) for link in strongest(a, 1)), (a.layers[0], 0))
-        _put(self._place, plots.sentence_links(a, k=self._k), plots.head_maps(a, layer, head))
+        parts.put(self._place, plots.sentence_links(a, k=self._k), plots.head_maps(a, layer, head))
         self.attribution = a
         return _verdict(a)
 
@@ -229,7 +254,7 @@ class PruningSlider(ipywidgets.VBox):
 
     def __init__(self, state: _State, start: int):
         self._state = state
-        self.score = _dropdown("Score", state.curves)
+        self.score = parts.dropdown("Score", state.curves)
         self.count = ipywidgets.SelectionSlider(
             description="Heads pruned",
             options=state.settings(self.score.value),
@@ -237,14 +262,14 @@ class PruningSlider(ipywidgets.VBox):
             layout=ipywidgets.Layout(width="28rem", max_width="100%"),
             style={"description_width": "7rem"},
         )
-        self.text = _dropdown(
-            "Text", [(f"{i}: {_shown(text, 90)}", i) for i, text in enumerate(state.texts)], width="44rem"
+        self.text = parts.dropdown(
+            "Text", [(f"{i}: {parts.shown(text, 90)}", i) for i, text in enumerate(state.texts)], width="44rem"
         )
-        self.message = _message()
-        self._place = _scrolled()
+        self.message = parts.message()
+        self._place = parts.scrolled()
         controls = ipywidgets.HBox([self.score, self.count], layout=ipywidgets.Layout(flex_flow="row wrap"))
-        parts = [controls, self.text, self.message, self._place]
-        super().__init__(parts, layout=ipywidgets.Layout(max_width="100%"))
+        inside = [controls, self.text, self.message, self._place]
+        super().__init__(inside, layout=ipywidgets.Layout(max_width="100%"))
         for control in (self.score, self.count):
             control.observe(lambda _: self._draw(), "value")
         self.text.observe(lambda _: self._ask(), "value")
@@ -256,12 +281,12 @@ class PruningSlider(ipywidgets.VBox):
         return self._place.children[0]
 
     def _draw(self) -> None:
-        _put(self._place, self._state.figure(self.score.value, self.count.value))
+        parts.put(self._place, self._state.figure(self.score.value, self.count.value))
         self._ask()
 
     def _ask(self) -> None:
         asked = self.score.value, self.count.value, self.text.value
-        _attempt(self.message, lambda: show.literal(self._state.verdict(*asked)).replace("\n", "<br>"))
+        parts.attempt(self.message, lambda: show.literal(self._state.verdict(*asked)).replace("\n", "<br>"))
 
 
 @dataclass(frozen=True)
@@ -292,7 +317,7 @@ class _State:
         now, whole = (self.predict(text, g) for g in (gates, np.ones_like(gates)))
         said, before = (f"{self.labels[p.argmax()]} ({p.max():.3f})" for p in (now, whole))
         stated = "" if self.gold is None else f"; the data say {self.labels[self.gold[number]]}"
-        return f"“{_shown(text, 90)}”\nThe model says {said}, with all heads {before}{stated}."
+        return f"“{parts.shown(text, 90)}”\nThe model says {said}, with all heads {before}{stated}."
 
 
 def _check_settings(curves, importances, gates, texts, gold, start: int) -> None:
@@ -314,26 +339,6 @@ def _check_settings(curves, importances, gates, texts, gold, start: int) -> None
         raise ValueError(f"{len(gold)} gold labels were given for {len(texts)} texts: give one a text.")
 
 
-def _attempt(message: ipywidgets.HTML, work: Callable[[], str | None]) -> bool:
-    """Do the work, show in the message what it returns, its warnings or its error, and return whether it went well."""
-    done = True
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            said = _line(work() or "")
-        except Exception as error:  # a widget's callback has nowhere else to show it
-            logger.exception("A widget could not do what was asked")
-            done, said = False, _line(f"<b>{type(error).__name__}</b>: {show.literal(str(error))}", role="alert")
-    seen = {str(w.message): None for w in caught if issubclass(w.category, UserWarning)}
-    message.value = said + "".join(_line(f"Note: {show.literal(text)}") for text in seen)
-    return done
-
-
-def _line(inner: str, role: str = "status") -> str:
-    mark = "border-left:4px solid #c0392b;padding-left:8px;" if role == "alert" else ""
-    return f'<div role="{role}" style="{mark}line-height:1.5;margin:4px 0">{inner}</div>' if inner else ""
-
-
 def _verdict(a) -> str:
     """Return the prediction in words, as HTML."""
     predicted = show.literal(a.labels[a.predicted])
@@ -345,62 +350,3 @@ def _verdict(a) -> str:
     return (
         f"The model says <b>{predicted}</b>; explained is <b>{target}</b>, with probability <b>{a.probability:.3g}</b>."
     )
-
-
-def _put(place: ipywidgets.VBox, *figures: go.Figure) -> None:
-    """Show figures in a place: as widgets the first time, then as the new content of the same widgets.
-
-    A figure widget brings plotly's whole JavaScript with it, so it is made once, from a finished figure, and
-    filled anew.
-    """
-    if not place.children:
-        place.children = [go.FigureWidget(_without_nan(figure)) for figure in figures]
-        return
-    for widget, figure in zip(place.children, figures, strict=True):
-        gone = set(widget.layout.to_plotly_json()) - set(figure.layout.to_plotly_json())
-        widget.data = ()  # views differ in their traces and axes: nothing of the old one stays
-        widget.plotly_relayout(dict.fromkeys(gone))
-        widget.layout = figure.layout
-        widget.add_traces(_without_nan(figure).data)
-
-
-def _without_nan(figure: go.Figure) -> go.Figure:
-    """Return the figure with None for NaN, which is no JSON and leaves a widget blank."""
-    for trace in figure.select_traces(dict(type="heatmap")):
-        for name in ("z", "customdata"):
-            if trace[name] is not None:
-                values = np.asarray(trace[name], dtype=object)
-                trace[name] = np.where(np.isfinite(values.astype(float)), values, None)
-    return figure
-
-
-def _offer(dropdown: ipywidgets.Dropdown, options) -> None:
-    """Give a dropdown new options and keep its value where that is still one of them."""
-    kept, options = dropdown.value, tuple(options)
-    dropdown.options = options
-    dropdown.value = kept if kept in options else options[0]
-
-
-def _shown(text: Text, longest: int) -> str:
-    return show.cut(" | ".join(text) if isinstance(text, tuple) else text, longest)
-
-
-def _dropdown(name: str, options, *, width: str = "16rem") -> ipywidgets.Dropdown:
-    layout = ipywidgets.Layout(width=width, max_width="100%")
-    return ipywidgets.Dropdown(
-        description=name, options=list(options), layout=layout, style={"description_width": "4.5rem"}
-    )
-
-
-def _field(name: str, text: str) -> ipywidgets.Text:
-    layout = ipywidgets.Layout(width="100%", max_width="60rem")
-    return ipywidgets.Text(description=name, value=text, layout=layout, style={"description_width": "initial"})
-
-
-def _scrolled() -> ipywidgets.VBox:
-    """Return the place for figures: one wider than the page scrolls, and leaves the controls where they are."""
-    return ipywidgets.VBox(layout=ipywidgets.Layout(max_width="100%", overflow="auto"))
-
-
-def _message() -> ipywidgets.HTML:
-    return ipywidgets.HTML(layout=ipywidgets.Layout(max_width="60rem"))

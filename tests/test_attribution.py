@@ -15,7 +15,8 @@ from transformers import BartConfig, BartForSequenceClassification, BertForSeque
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from helpers.attention import UnsupportedModelError, gate_heads, scale_layer, touch
-from helpers.attribution import attribute, attribute_inputs
+from helpers.attribution import _groups, attribute, attribute_inputs
+from helpers.engine import plan_of
 from helpers.quadrature import points_and_weights
 
 TARGET = torch.tensor([2, 0, 1])
@@ -186,6 +187,53 @@ def test_under_no_grad_and_with_frozen_or_training_weights(context):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_without_the_gap_the_scores_are_the_same_and_no_pass_is_made_for_it():
+    model, batch = make("bert"), inputs("right")
+    whole, bare = (attribute_inputs(model, batch, steps=4, rule="gauss", gap=gap) for gap in (True, False))
+    assert torch.equal(whole.scores, bare.scores) and torch.equal(whole.steps, bare.steps)
+    assert bare.gap.isnan().all() and bare.start.isnan().all() and whole.gap.isfinite().all()
+    passes = {}
+    for gap in (True, False):
+        runs = []
+        hook = model.classifier.register_forward_hook(lambda *_, runs=runs: runs.append(0))
+        attribute_inputs(model, batch, steps=4, rule="gauss", gap=gap)
+        hook.remove()
+        passes[gap] = len(runs)
+    assert passes[True] - passes[False] == 3, "one a layer"
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("full"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_a_batch_that_runs_out_of_memory_is_halved_until_it_fits(error):
+    model, batch = make("bert"), inputs("right")
+    expected = attribute_inputs(model, batch, steps=9).scores
+    sizes = []
+
+    def full(_, args):
+        if torch.is_grad_enabled() and args[0].requires_grad:
+            sizes.append(len(args[0]))
+            if len(args[0]) > 3 * 2:
+                raise error
+
+    model.classifier.register_forward_pre_hook(full)
+    assert torch.allclose(attribute_inputs(model, batch, steps=9).scores, expected, atol=1e-13)
+    assert sizes[1:4] == [27, 12, 6] and sizes.count(12) == 1, "found once, kept for the layers that follow"
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), RuntimeError("something else")])
+def test_what_halving_cannot_cure_is_raised(error):
+    model, batch = make("bert"), inputs("right")
+
+    def fail(_, args):
+        if args[0].requires_grad and len(args[0]) == 3:
+            raise error
+
+    model.bert.encoder.layer[1].register_forward_pre_hook(fail)
+    with pytest.raises(RuntimeError, match=str(error)):
+        attribute_inputs(model, batch, steps=1)
+
+
 class _Sizes(TorchDispatchMode):
     """Counts the elements of every tensor that an operation makes, by the shape of its last two axes."""
 
@@ -249,6 +297,7 @@ def test_equal_calls_give_equal_numbers():
         ({"baseline": "ones"}, "'ones' is not known: use one of zero, mean"),
         ({"tolerance": 0}, "tolerance is 0"),
         ({"batch_tokens": 0}, "batch_tokens is 0"),
+        ({"gap": False}, "steps='auto' goes by the gap: for gap=False give a number"),
     ],
 )
 def test_bad_settings_are_refused_before_any_work(options, message):
@@ -280,6 +329,14 @@ def test_a_batch_equals_one_by_one_in_the_order_given(classifier):
         assert one.scores.dtype == one.attention.dtype == np.float32
         np.testing.assert_allclose(one.attention.sum(-1), 1, atol=1e-6)
         np.testing.assert_allclose(one.scores.sum((1, 2, 3)) - one.gap, one.value - one.start, atol=1e-6)
+
+
+def test_texts_share_a_batch_with_others_of_about_their_length():
+    plan = plan_of(4, "gauss", "probability", "zero", 0.01, 1e-4, True, 1000)
+    lengths = [30, 7, 8, 7, 46, 31, 7, 30]
+    groups = list(_groups(lengths, plan))
+    assert groups == [[1, 3, 6, 2], [0, 7, 5], [4]]
+    assert list(_groups([20] * 30, plan)) == [list(range(12)), list(range(12, 24)), list(range(24, 30))], "the budget"
 
 
 def test_left_padding_tokenizers_change_nothing(classifier):

