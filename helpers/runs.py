@@ -25,7 +25,12 @@ from helpers.outline import KERNEL, Notebook
 from helpers.records import ROOT, read_json, write_json
 
 STATE_FORMAT = 1
-NOT_INPUTS = {"gallery.py"}  # what only dresses the result is no reason to run again
+NOT_INPUTS = {
+    "gallery.py",
+    "cli.py",
+    "__main__.py",
+    "exercises.py",
+}  # what only dresses the result is no reason to run again
 
 
 @dataclass(frozen=True)

@@ -149,6 +149,12 @@ ARROWS = {
     "_widget_parts": {"_display"},
     "_tree_explorer": {"_widget_parts", "plots"},
     "widgets": {"plots", "_tree_explorer"},
+    # without a notebook, and other tools
+    "interop": set(),
+    "exercises": {"runs"},
+    "report": {"plots"},
+    "cli": {"report", "exercises", "attribution", "models", "data"},
+    "__main__": {"cli"},
     # running notebooks
     "records": set(),
     "outline": set(),
