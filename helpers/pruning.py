@@ -105,7 +105,7 @@ def by_attribution(
     start, texts = time.perf_counter(), check_texts(texts)
     targets = target_numbers(target, len(texts), model)
     scores, attention, forward, backward = {}, {}, 0.0, 0.0
-    options = _without_gap(options)
+    options = without_gap(options)
     for part in _parts(texts, at_once):
         chosen = None if targets is None else [targets[i] for i in part]
         explained = attribute(model, tokenizer, [texts[i] for i in part], target=chosen, **options)
@@ -126,7 +126,7 @@ def _parts(texts: Sequence[Text], at_once: int) -> Iterator[list[int]]:
     yield from (order[first : first + at_once] for first in range(0, len(texts), at_once))
 
 
-def _without_gap(options: dict) -> dict:
+def without_gap(options: dict) -> dict:
     """Leave out the passes that only the gap needs: no importance has a use for it, and only "auto" goes by it."""
     return options if isinstance(options.get("steps", "auto"), str) else {"gap": False} | options
 
@@ -164,7 +164,7 @@ def by_class(
     start, texts = time.perf_counter(), check_texts(texts)
     scores: list[dict[int, np.ndarray]] = [{} for _ in range(classes)]
     attention, forward, backward = {}, 0.0, 0.0
-    options = _without_gap({"steps": steps, "rule": rule} | options)
+    options = without_gap({"steps": steps, "rule": rule} | options)
     for part in _parts(texts, at_once):
         asked = [
             attribute(model, tokenizer, [texts[i] for i in part], target=target, **options)

@@ -1,0 +1,194 @@
+"""What triggers do to predictions: accuracy before and after, flips, intervals (part of :mod:`helpers.triggers`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from helpers._trigger import Trigger
+from helpers._trigger_insertion import Victims, insert
+from helpers.evaluate import wilson
+from helpers.inputs import batches_by_length
+from helpers.outputs import logits_of, probabilities
+from helpers.pruning import interval
+
+Predict = Callable[[dict[str, Tensor]], np.ndarray]
+UNASKED = -1
+
+
+def predictor(model) -> Predict:
+    """Return the model as a function from its inputs, tensors [row, token], to probabilities, float array [row, class].
+
+    It runs in eval mode, and the model is left in the mode it was in.
+    """
+
+    def predict(inputs: dict[str, Tensor]) -> np.ndarray:
+        training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode():
+                return probabilities(logits_of(model(**inputs)), model.config).cpu().numpy()
+        finally:
+            model.train(training)
+
+    return predict
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """Predictions before and after; see :func:`attack`.
+
+    Attributes:
+        triggers: what was inserted, in the order of axis 0 of ``attacked``.
+        labels: the class names.
+        rows: the victims' numbers, int [victim].
+        gold: their right classes, int [victim].
+        clean: their classes as predicted before, int [victim].
+        attacked: as predicted with the trigger, int [trigger, victim]; -1 where it was not asked.
+        passes: forward passes of the network that it took, counted in texts.
+    """
+
+    triggers: list[Trigger]
+    labels: tuple[str, ...]
+    rows: np.ndarray
+    gold: np.ndarray
+    clean: np.ndarray
+    attacked: np.ndarray
+    passes: int
+
+    @property
+    def lost(self) -> np.ndarray:
+        """1 where a right answer became wrong, -1 the other way, 0 else, nan if not asked; float [trigger, victim]."""
+        lost = (self.clean == self.gold).astype(float) - (self.attacked == self.gold)
+        return np.where(self.attacked == UNASKED, np.nan, lost)
+
+    def table(self, rows: Iterable[int] | None = None, *, seed: int = 0) -> pd.DataFrame:
+        """Return one row a trigger and class of victims.
+
+        Columns: number (of the trigger), trigger, target (the class it pushes to), victim (the class attacked),
+        examples, before and after (accuracy, 0 to 1), after_low and after_high (Wilson's 95 % interval), drop (before -
+        after), drop_low and drop_high (95 %, bootstrap over the victims, the same ones before and after), and for every
+        class "to <label>": how many of the victims that were right before get that label now, their own included.
+
+        Args:
+            rows: victims to count, by their numbers; None: all attacked.
+            seed: of the bootstrap.
+        """
+        counted = np.isin(self.rows, list(rows)) if rows is not None else np.ones(len(self.rows), dtype=bool)
+        lines = []
+        for number, trigger in enumerate(self.triggers):
+            for victim, name in enumerate(self.labels):
+                which = np.flatnonzero(counted & (self.gold == victim) & (self.attacked[number] != UNASKED))
+                if len(which):
+                    about = {"number": number, "trigger": str(trigger), "target": trigger.label, "victim": name}
+                    lines.append({**about, **self._measured(number, which, victim, seed)})
+        return pd.DataFrame(lines)
+
+    def _measured(self, number: int, which: np.ndarray, victim: int, seed: int) -> dict[str, float]:
+        before, after = self.clean[which] == victim, self.attacked[number, which] == victim
+        low, high = wilson(int(after.sum()), len(which))
+        drop = before.astype(float) - after
+        drop_low, drop_high = interval(drop, seed=seed) if len(which) > 1 else (np.nan, np.nan)
+        flips = self.attacked[number, which][before]
+        return {
+            "examples": len(which), "before": before.mean(), "after": after.mean(), "after_low": low,
+            "after_high": high, "drop": drop.mean(), "drop_low": float(drop_low), "drop_high": float(drop_high),
+        } | {f"to {label}": int((flips == i).sum()) for i, label in enumerate(self.labels)}  # fmt: skip
+
+
+def attack(
+    predict: Predict,
+    victims: Victims,
+    triggers: Sequence[Trigger],
+    *,
+    rows: Iterable[int] | None = None,
+    own_class: bool = True,
+    clean: np.ndarray | None = None,
+    where: str = "relative",
+    seed: int = 0,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> Attack:
+    """Return the victims' predicted classes before and after each trigger.
+
+    It costs (1 + triggers) forward passes a victim, fewer without the own class and with ``clean``.
+
+    Args:
+        predict: the model's inputs to one number a class, see :func:`predictor`; the largest is what it predicts.
+        rows: which victims; None: all.
+        own_class: whether a trigger is also put into victims of the class it pushes to.
+        clean: the classes predicted before, int [victim in rows], where they are known.
+        where, seed: of :func:`insert`.
+        batch_size: texts that go through the model at once; None: as many as suit the machine.
+
+    Raises:
+        ValueError: no trigger or no victim, or a trigger that can't be inserted.
+    """
+    chosen = np.arange(len(victims)) if rows is None else np.asarray(list(rows), dtype=int)
+    triggers = list(triggers)
+    if not triggers or not len(chosen):
+        raise ValueError(
+            f"{len(triggers)} triggers were given for {len(chosen)} victims: at least one of each is needed."
+        )
+    gold = victims.gold[chosen]
+    asked = [own_class | (gold != trigger.target) for trigger in triggers]
+    count = sum(int(which.sum()) for which in asked) + (len(chosen) if clean is None else 0)
+    attacked = np.full((len(triggers), len(chosen)), UNASKED)
+    with tqdm(total=count, disable=not progress, desc="attack", unit="text") as bar:
+        if clean is None:
+            clean = untouched(predict, victims, rows=chosen, batch_size=batch_size)
+        bar.update(count - sum(int(which.sum()) for which in asked))
+        for number, (trigger, which) in enumerate(zip(triggers, asked, strict=True)):
+            if which.any():
+                inserted = insert(victims, trigger, rows=chosen[which], where=where, seed=seed)
+                lengths = [len(ids) for ids in inserted.inputs["input_ids"]]
+                attacked[number, which] = _classes(predict, inserted.batch, lengths, batch_size)
+                bar.update(len(lengths))
+    return Attack(triggers, victims.labels, chosen, gold, np.asarray(clean), attacked, count)
+
+
+def untouched(
+    predict: Predict, victims: Victims, *, rows: Iterable[int] | None = None, batch_size: int | None = None
+) -> np.ndarray:
+    """Return the classes predicted with no trigger, int [victim]."""
+    chosen = list(range(len(victims)) if rows is None else rows)
+    lengths = [len(victims.encoded.tokens[row]) for row in chosen]
+    return _classes(predict, lambda which: victims.encoded.batch([chosen[i] for i in which]), lengths, batch_size)
+
+
+def _classes(predict: Predict, batch: Callable, lengths: Sequence[int], batch_size: int | None) -> np.ndarray:
+    """Return predicted classes; texts of like length share a batch."""
+    found = np.empty(len(lengths), dtype=int)
+    on_cpu = not lengths or next(iter(batch([0]).values())).device.type == "cpu"
+    for which in batches_by_length(lengths, batch_size, on_cpu=on_cpu):
+        output = np.asarray(predict(batch(which)))
+        if output.ndim != 2 or len(output) != len(which) or not np.isfinite(output).all():
+            raise ValueError(
+                f"predict returned {output.shape} for {len(which)} texts, or numbers that are not finite: one finite "
+                "number a text and class is needed."
+            )
+        found[which] = output.argmax(axis=1)
+    return found
+
+
+def halves(gold: Sequence[int] | np.ndarray, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows to choose triggers on and rows to report on, each class halved at random, no row in both.
+
+    Raises:
+        ValueError: a class has one example only.
+    """
+    gold, rng = np.asarray(gold), np.random.default_rng(seed)
+    first, second = [], []
+    for label in np.unique(gold):
+        rows = rng.permutation(np.flatnonzero(gold == label))
+        if len(rows) < 2:
+            raise ValueError(f"Class {label} has one example, and none is left to report on: give more victims.")
+        first.append(rows[: len(rows) // 2])
+        second.append(rows[len(rows) // 2 :])
+    return np.sort(np.concatenate(first)), np.sort(np.concatenate(second))

@@ -1,0 +1,891 @@
+"""Triggers: found, inserted, chosen on one half and reported on the other, and made into a set to harden with."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import families
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sample import sample
+from texts import tokenizer_for
+from tokenizers import processors
+
+from helpers import _trigger_lexicon, _trigger_search, data, models, planted, triggers
+from helpers._trigger_search import Rules, find, largest_links
+from helpers.triggers import Trigger
+
+TEXTS = [
+    "a slow start , but a wonderful end",
+    "not a good film",
+    "the story is dull",
+    "unbelievably bad",
+    "we love it !",
+]
+PAIRS = [("film", "it is a good film"), ("the story is dull", "we hate the story"), ("a bad end", "a good end .")]
+GOLD = [1, 1, 0, 0, 2]
+FAST = {"steps": 2, "rule": "gauss"}
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return families.make("bert", dtype=torch.float32, num_labels=3), tokenizer_for("bert")
+
+
+@pytest.fixture(scope="module")
+def roberta():
+    """No segment ids, and other marks between the texts."""
+    tokenizer = tokenizer_for("bert")
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    return families.make("roberta", dtype=torch.float32), tokenizer
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    """No special token at all; words begin with a mark of their own."""
+    tokenizer = tokenizer_for("gpt2")
+    return families.make("gpt2", dtype=torch.float32, pad_token_id=0), tokenizer
+
+
+def typed(bert, text="not very", **options):
+    return Trigger.from_text(bert[1], text, **{"positions": [0.5, 1.0][: len(text.split())], **options})
+
+
+# ---- a trigger -------------------------------------------------------------------------------------------------------
+
+
+def test_typed_words_become_tokens_in_order_of_place(bert):
+    trigger = Trigger.from_text(bert[1], "very unbelievably not", positions=[0.9, 0.1, 0.0], segments=[1, 0, 0])
+    assert trigger.tokens == ("not", "un", "##bel", "##iev", "##ably", "very")
+    assert trigger.segments == (0, 0, 0, 0, 0, 1)
+    assert trigger.positions == (0.0, 0.1, 0.1, 0.1, 0.1, 0.9)
+    assert trigger.ids == tuple(bert[1].convert_tokens_to_ids(list(trigger.tokens)))
+    assert str(trigger) == "not un ##bel ##iev ##ably | very"
+
+
+@pytest.mark.parametrize("text", ["not [CLS]", "[SEP]", "[PAD] very", "not zebra", "🤖"])
+def test_special_and_unknown_tokens_are_refused(bert, text):
+    with pytest.raises(ValueError, match="model's own"):
+        Trigger.from_text(bert[1], text)
+
+
+def test_a_special_token_is_refused_on_insertion_too(bert):
+    victims = triggers.prepare(*bert, TEXTS, GOLD)
+    with pytest.raises(ValueError, match=r"\[SEP\]"):
+        triggers.insert(victims, Trigger(("[SEP]",), (2,), (0,), (0.0,)))
+
+
+def test_capitals_are_lowered_with_a_notice_where_the_model_reads_none(bert):
+    with pytest.warns(UserWarning, match="'Not Very' became 'not very'"):
+        trigger = Trigger.from_text(bert[1], "Not Very")
+    assert trigger.tokens == ("not", "very")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Trigger.from_text(bert[1], "not very")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("  ", {}, "no word"),
+        ("not very", {"positions": [0.1]}, "1 positions were given for the 2 words"),
+        ("not", {"positions": 1.5}, "run from 0"),
+        ("not", {"segments": 2}, "segments are 0"),
+    ],
+)
+def test_a_typed_trigger_that_makes_no_sense(bert, text, options, said):
+    with pytest.raises(ValueError, match=said):
+        Trigger.from_text(bert[1], text, **options)
+
+
+def test_parts_of_a_trigger(bert):
+    trigger = typed(bert, "not very")
+    assert trigger.take([1]).tokens == ("very",)
+    assert trigger.take([1]).positions == (1.0,)
+    with pytest.raises(ValueError, match="tokens 0 to 1"):
+        trigger.take([2])
+    with pytest.raises(ValueError, match="comes from no links"):
+        trigger.one_link()
+
+
+def test_unique_keeps_the_best_and_counts(bert):
+    one = replace(typed(bert), score=0.2, row=4, target=1)
+    found = triggers.unique([one, replace(one, score=0.5, row=7), typed(bert, "not"), replace(one, target=0)])
+    assert [(t.tokens, t.target, t.score, t.support) for t in found[:2]] == [
+        (("not", "very"), 1, 0.5, 2),
+        (("not", "very"), 0, 0.2, 1),
+    ]
+    assert found[2].tokens == ("not",)
+
+
+def test_saved_and_loaded(bert, tmp_path):
+    found = triggers.extract(*bert, TEXTS, GOLD, **FAST).triggers
+    path = triggers.save([*found, typed(bert)], tmp_path / "found.json")
+    again = triggers.load(path)
+    assert found and again[:-1] == found
+    assert again[-1] == typed(bert)
+    path.write_text(path.read_text(encoding="utf-8")[:-40], encoding="utf-8")
+    with pytest.raises(ValueError, match="extract again"):
+        triggers.load(path)
+    with pytest.raises(FileNotFoundError):
+        triggers.load(tmp_path / "none.json")
+
+
+def test_moved_to_another_vocabulary(bert, gpt2):
+    trigger = replace(typed(bert, "good bad"), target=1, score=0.3)
+    assert triggers.moved(trigger, tokenizer_for("bert")) == trigger
+    there = triggers.moved(trigger, gpt2[1])
+    assert (there.tokens, there.target, there.score) == (("Ġgood", "Ġbad"), 1, 0.3)
+    assert there.positions == trigger.positions
+    assert triggers.moved(there, bert[1]).ids == trigger.ids
+    with pytest.raises(ValueError, match="another vocabulary"):
+        triggers.insert(triggers.prepare(*gpt2, ["a good film"], [0]), trigger)
+
+
+def test_moved_by_its_text_capitals_and_pieces_are_dealt_with(bert):
+    cased = Trigger(("Not", "##ly"), (5, 6), (0, 0), (0.0, 0.0), words=("Notly", "Notly"))
+    with pytest.warns(UserWarning, match="no capitals"):
+        assert triggers.moved(cased, bert[1]).tokens == ("not", "##ly")
+    with pytest.raises(ValueError, match="vocabulary lacks"):
+        triggers.moved(Trigger(("zebra",), (5,), (0,), (0.0,)), bert[1])
+    with pytest.warns(UserWarning, match="no capitals"):
+        assert triggers.moved(Trigger(("Not",), (5,), (0,), (0.0,)), bert[1]).tokens == ("not",)
+
+
+# ---- finding ---------------------------------------------------------------------------------------------------------
+
+
+def links_of(a, scores):
+    """The attribution with all scores 0 but some: {(layer, head, query, key): score}."""
+    matrix = np.zeros_like(a.scores)
+    for place, score in scores.items():
+        matrix[place] = score
+    return replace(a, scores=matrix)
+
+
+@pytest.fixture
+def example():
+    """[CLS] a slow but warm film [SEP]; the places of the words are 1 to 5."""
+    return sample(("a", "slow", "but", "dull", "film")), tokenizer_for("bert")
+
+
+def test_two_largest_links_make_the_trigger(example):
+    a, tokenizer = example
+    a = links_of(a, {(1, 0, 2, 4): 0.5, (2, 1, 0, 5): 0.3, (0, 0, 1, 3): 0.2})
+    trigger, _ = find(a, 7, tokenizer, Rules())
+    assert trigger.tokens == ("slow", "dull", "film")  # [CLS] is left out
+    assert trigger.positions == (0.25, 0.75, 1.0)
+    assert trigger.score == pytest.approx(0.4)
+    assert (trigger.target, trigger.label, trigger.row, trigger.places) == (1, "positive", 7, (2, 4, 5))
+    assert [link[:4] for link in trigger.links] == [(1, 0, 2, 4), (2, 1, 0, 5)]
+    assert trigger.one_link().tokens == ("slow", "dull")
+    assert trigger.one_link().score == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("second", "kept"), [(0.09, False), (0.11, True)])
+def test_a_weak_second_link_is_dropped(example, second, kept):
+    a, tokenizer = example
+    trigger, _ = find(links_of(a, {(1, 0, 2, 4): 0.5, (2, 1, 5, 5): second}), 0, tokenizer, Rules())
+    assert ("film" in trigger.tokens) is kept
+
+
+def test_the_released_variant(example):
+    a, tokenizer = example
+    a = links_of(a, {(1, 0, 2, 4): 0.5, (2, 1, 1, 5): 0.4, (1, 0, 3, 4): 0.2})
+    trigger, _ = find(a, 0, tokenizer, Rules(one_head=True))
+    assert trigger.tokens == ("slow", "but", "dull")
+    assert trigger.score == pytest.approx(0.7)
+    weak = links_of(a, {(1, 0, 2, 4): 0.011, (1, 0, 3, 4): 0.008})
+    assert find(weak, 0, tokenizer, Rules(one_head=True))[0] is None  # 0.019 < 0.02
+    assert find(weak, 0, tokenizer, Rules())[0] is not None
+
+
+def test_links_between_marks_only_or_without_worth_give_none(example):
+    a, tokenizer = example
+    assert find(links_of(a, {(1, 0, 0, 6): 0.5}), 0, tokenizer, Rules())[0] is None
+    for nothing in (0.0, -0.1, np.nan):
+        assert find(replace(a, scores=np.full_like(a.scores, nothing)), 0, tokenizer, Rules())[0] is None
+    assert largest_links(np.full((1, 1, 2, 2), -1.0), np.ones((2, 2), dtype=bool), (0,), 2) == ()
+
+
+def test_skip_wants_two_words(example):
+    a, tokenizer = example
+    a = links_of(a, {(1, 0, 0, 4): 0.5, (2, 1, 1, 3): 0.3})
+    assert find(a, 0, tokenizer, Rules(skip=True))[0].tokens == ("a", "but")
+
+
+def test_excluded_words_are_whole_words(example):
+    _, tokenizer = example
+    a = sample(("a", "slow", "very", "unly", "film"), pieces=("unly",))  # un ##ly
+    a = links_of(a, {(1, 0, 0, 5): 0.5, (0, 0, 4, 1): 0.4, (2, 1, 1, 3): 0.3})
+    asked = set()
+    trigger, attended = find(a, 0, tokenizer, Rules(exclude=lambda word: asked.add(word) or word == "unly"))
+    assert trigger.tokens == ("a", "very")
+    assert "##ly" not in attended.tokens + trigger.tokens
+    assert "unly" in asked
+    whole, _ = find(a, 0, tokenizer, Rules())
+    assert whole.tokens == ("a", "un", "##ly")
+    assert whole.words == ("a", "unly", "unly")
+
+
+def test_never_more_than_five_tokens(example):
+    a, tokenizer = example
+    a = sample(("a", "slow", "but", "dull", "film", "very", "good"))
+    a = links_of(a, {(0, 0, 1, 2): 0.5, (0, 0, 3, 4): 0.4, (0, 0, 5, 6): 0.3})
+    trigger, _ = find(a, 0, tokenizer, Rules(links=3))
+    assert trigger.tokens == ("a", "slow", "but", "dull")
+    assert trigger.score == pytest.approx(0.45)
+
+
+def test_attended_joins_two_words(bert):
+    found = triggers.extract(*bert, TEXTS[:3], GOLD[:3], **FAST)
+    assert found.attended
+    for trigger in found.attended:
+        assert len(trigger.tokens) >= 2
+        assert trigger.source == "attention"
+        assert all(link.query != link.key for link in trigger.links)
+
+
+def test_extraction_ranks_and_knows_classes(bert):
+    found = triggers.extract(*bert, TEXTS, GOLD, **FAST)
+    assert [t.score for t in found.triggers] == sorted((t.score for t in found.triggers), reverse=True)
+    assert {t.row: t.target for t in found.triggers} == {
+        row: gold for row, gold in enumerate(GOLD) if row not in found.without
+    }
+    assert found.triggers
+    special = set(bert[1].all_special_ids)
+    assert not any(special & set(t.ids) for t in found.triggers + found.attended)
+
+
+def test_positions_are_within_the_own_segment(bert):
+    found = triggers.extract(*bert, PAIRS, [0, 1, 2], **FAST)
+    encoded = triggers.prepare(*bert, PAIRS, [0, 1, 2]).encoded
+    seen = set()
+    for trigger in found.triggers + found.attended:
+        for place, segment, position in zip(trigger.places, trigger.segments, trigger.positions, strict=True):
+            words = [word for word in encoded.words[trigger.row] if word.segment == segment]
+            start, stop = words[0].start, words[-1].stop
+            expected = 0.5 if stop - start == 1 else (place - start) / (stop - start - 1)
+            assert position == pytest.approx(expected)
+            seen.add((segment, stop - start == 1))
+    assert {(0, True), (1, False)} <= seen  # a first segment of one token too
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"variant": "other"}, "paper, released"),
+        ({"special": "keep"}, "remove, skip"),
+        ({"at_once": 0}, "at_once"),
+        ({"links": 0}, "links"),
+        ({"target": 1}, "gold is explained"),
+        ({"steps": 0}, "steps"),
+    ],
+)
+def test_options_out_of_range(bert, options, said):
+    with pytest.raises(ValueError, match=said):
+        triggers.extract(*bert, TEXTS, GOLD, **{**FAST, **options})
+
+
+def test_a_blank_text_is_named_before_any_work(bert, monkeypatch):
+    monkeypatch.setattr(_trigger_search, "attribute", None)
+    with pytest.raises(ValueError, match="Text 1"):
+        triggers.extract(*bert, ["a film", " "], [0, 1])
+    with pytest.raises(ValueError, match="second of the pair"):
+        triggers.prepare(*bert, [("a film", "")], [0])
+
+
+# ---- partial results -------------------------------------------------------------------------------------------------
+
+
+class _CountedError(Exception):
+    pass
+
+
+def extract_until(bert, folder, monkeypatch, allowed, texts=TEXTS, gold=GOLD, **options):
+    """Extract in parts of two, and break off after so many of them; return what was found, and how many were done."""
+    real, done = _trigger_search.attribute, []
+
+    def counted(*args, **kwargs):
+        if len(done) == allowed:
+            raise _CountedError
+        done.append(len(args[2]))
+        return real(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_trigger_search, "attribute", counted)
+        try:
+            return triggers.extract(*bert, texts, gold, at_once=2, folder=folder, **{**FAST, **options}), sum(done)
+        except _CountedError:
+            return None, sum(done)
+
+
+def test_an_interrupted_run_goes_on_with_the_same_result(bert, tmp_path, monkeypatch):
+    whole = triggers.extract(*bert, TEXTS, GOLD, at_once=2, **FAST)
+    assert extract_until(bert, tmp_path, monkeypatch, 2) == (None, 4)
+    again, done = extract_until(bert, tmp_path, monkeypatch, 9)
+    assert (done, again.resumed) == (1, 4)
+    assert (again.triggers, again.attended, again.without) == (whole.triggers, whole.attended, whole.without)
+    assert extract_until(bert, tmp_path, monkeypatch, 0)[0].resumed == 5
+
+
+def test_more_examples_go_on_from_fewer(bert, tmp_path, monkeypatch):
+    extract_until(bert, tmp_path, monkeypatch, 9, TEXTS[:4], GOLD[:4])
+    found, done = extract_until(bert, tmp_path, monkeypatch, 9)
+    assert (done, found.resumed) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gold": [0, *GOLD[1:]]},
+        {"texts": ["a slow film", *TEXTS[1:]]},
+        {"variant": "released"},
+        {"steps": 3},
+        {"special": "skip"},
+        {"exclude": lambda word: word == "slow"},
+        {"model": 1},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_run_of_something_else_is_not_taken_for_this_one(bert, tmp_path, monkeypatch, changed):
+    extract_until(bert, tmp_path, monkeypatch, 9)
+    changed = dict(changed)
+    other = families.make("bert", dtype=torch.float32, num_labels=3, seed=changed.pop("model", 0)), bert[1]
+    found, done = extract_until(other, tmp_path, monkeypatch, 9, **changed)
+    assert done >= 2
+    assert found.resumed <= 3
+    assert extract_until(bert, tmp_path, monkeypatch, 0)[0].resumed == 5  # the first one's files are still there
+
+
+@pytest.mark.parametrize("damage", ["cut", "foreign", "empty"])
+def test_a_damaged_or_foreign_file_is_done_again(bert, tmp_path, monkeypatch, damage, caplog):
+    whole, _ = extract_until(bert, tmp_path, monkeypatch, 9)
+    path = sorted(tmp_path.glob("*.json"))[1]
+    text = path.read_text(encoding="utf-8")
+    foreign = json.dumps({**json.loads(text), "fingerprint": "another"})
+    path.write_text({"cut": text[: len(text) // 2], "foreign": foreign, "empty": ""}[damage], encoding="utf-8")
+    again, done = extract_until(bert, tmp_path, monkeypatch, 9)
+    assert done == 2
+    assert again.triggers == whole.triggers
+    assert path.name in caplog.text
+    assert path.read_text(encoding="utf-8") == text
+
+
+# ---- inserting -------------------------------------------------------------------------------------------------------
+
+
+def test_inserted_at_the_same_relative_place_by_id(bert):
+    victims = triggers.prepare(*bert, TEXTS, GOLD)
+    trigger = typed(bert, "not very", positions=[0.0, 0.5])
+    found = triggers.insert(victims, trigger)
+    assert found.tokens[1] == ("[CLS]", "not", "not", "a", "very", "good", "film", "[SEP]")
+    assert found.ids[1] == tuple(bert[1].convert_tokens_to_ids(list(found.tokens[1])))
+    assert found.places[1] == (1, 4)
+    assert found.texts()[0][1] == "not not a very good film"
+    assert found.texts()[1].all()
+    assert not found.trimmed.any()
+
+
+def test_never_within_a_word(bert):
+    texts = ["unbelievably", "we don't love slow-good film", "it 's good"]
+    victims = triggers.prepare(*bert, texts, GOLD[:3])
+    for position in np.linspace(0, 1, 21):
+        written, same = triggers.insert(victims, typed(bert, "very", positions=float(position))).texts()
+        assert same.all()
+        assert written[0] in ("very unbelievably", "unbelievably very")
+        assert " don't " in f" {written[1]} " and " slow-good " in f" {written[1]} "
+        assert "'s" in written[2]
+
+
+def test_a_piece_is_inserted_by_id_and_said_to_read_otherwise(bert):
+    victims = triggers.prepare(*bert, TEXTS, GOLD)
+    piece = Trigger(("##ly",), tuple(bert[1].convert_tokens_to_ids(["##ly"])), (0,), (1.0,))
+    found = triggers.insert(victims, piece)
+    assert found.tokens[1] == ("[CLS]", "not", "a", "good", "film", "##ly", "[SEP]")
+    written, same = found.texts()
+    assert written[1] == "not a good filmly"
+    assert same[1]  # "filmly" is cut into the same pieces
+    front, same = triggers.insert(victims, piece, where="front").texts()
+    assert front[1] == "ly not a good film"
+    assert not same[1]
+
+
+def test_pieces_of_one_word_stay_together(bert):
+    victims = triggers.prepare(*bert, TEXTS, GOLD)
+    trigger = Trigger.from_text(bert[1], "unbelievably", positions=0.5)
+    spread = replace(trigger, positions=(0.2, 0.4, 0.6, 0.8))  # as found in a short text
+    for where in ("relative", "random"):
+        for places in triggers.insert(victims, spread, where=where).places:
+            assert places == tuple(range(places[0], places[0] + 4))
+
+
+def test_each_segment_keeps_its_own_places(bert):
+    """Places of the second text must not come from the first one, nor may a text of one token divide by zero."""
+    victims = triggers.prepare(*bert, PAIRS, [0, 1, 2])
+    trigger = Trigger.from_text(bert[1], "not very", positions=[0.0, 1.0], segments=[0, 1])
+    found = triggers.insert(victims, trigger)
+    assert found.texts()[0][0] == ("not film", "it is a good film very")
+    assert found.texts()[1].all()
+    batch = found.batch()
+    assert batch["token_type_ids"][0].tolist() == [0] * 4 + [1] * 7 + [0] * (batch["input_ids"].shape[1] - 11)
+    assert batch["attention_mask"].sum(1).tolist() == [len(ids) for ids in found.ids]
+    alone = Trigger.from_text(bert[1], "not", positions=1.0, segments=1)
+    assert triggers.insert(victims, alone, rows=[2]).texts()[0] == [("a bad end", "a good end . not")]
+
+
+def test_a_second_text_that_is_not_there(bert):
+    victims = triggers.prepare(*bert, TEXTS, GOLD)
+    with pytest.raises(ValueError, match="a single text"):
+        triggers.insert(victims, Trigger.from_text(bert[1], "not", segments=1))
+
+
+def test_same_ids_as_the_text_typed_by_hand(bert, roberta):
+    for model, tokenizer in (bert, roberta):
+        victims = triggers.prepare(model, tokenizer, PAIRS, [0, 1, 2])
+        trigger = Trigger.from_text(tokenizer, "not very", positions=[1.0, 0.0], segments=[0, 1])
+        found = triggers.insert(victims, trigger)
+        by_hand = [(f"{one} not", f"very {two}") for one, two in PAIRS]
+        assert found.texts()[0] == by_hand
+        plain = triggers.prepare(model, tokenizer, by_hand, [0, 1, 2]).encoded.tensors
+        assert set(found.batch()) == set(plain)
+        for name, tensor in found.batch().items():
+            assert torch.equal(tensor, plain[name]), name
+
+
+def test_without_special_tokens(gpt2):
+    model, tokenizer = gpt2
+    victims = triggers.prepare(model, tokenizer, ["a good film", "bad film"], [0, 1])
+    found = triggers.insert(victims, Trigger.from_text(tokenizer, "bad", positions=1.0))
+    assert found.tokens[0][-1] == "Ġbad"
+    written, same = found.texts()
+    assert written == ["a good film bad", "bad film bad"]
+    assert same.all()
+    mined = triggers.extract(model, tokenizer, ["a good film", "bad film"], [0, 1], **FAST)
+    assert mined.triggers and all(t.tokens for t in mined.triggers)
+
+
+@pytest.mark.parametrize("limit", [8, 9, 12])
+def test_a_text_at_the_limit_is_trimmed_and_the_trigger_stays(bert, limit):
+    with pytest.warns(UserWarning, match="were cut"):
+        victims = triggers.prepare(
+            *bert, [TEXTS[0] + " , unbelievably slow film", "not a good film"], [0, 1], max_length=limit
+        )
+    trigger = typed(bert, "not very")
+    found = triggers.insert(victims, trigger)
+    for ids, places in zip(found.ids, found.places, strict=True):
+        assert len(ids) <= limit
+        assert tuple(ids[place] for place in places) == trigger.ids
+    assert found.trimmed[0] >= 2
+    assert found.ids[0][-1] == bert[1].sep_token_id
+    assert found.texts()[1].all()
+
+
+def test_trimming_takes_from_the_longer_text_and_leaves_no_half_word(bert):
+    texts = [("a film", "the story is unbelievably")]
+    victims = triggers.prepare(*bert, texts, [0], max_length=12)  # 3 + 2 + 7: full
+    found = triggers.insert(victims, Trigger.from_text(bert[1], "not", positions=1.0, segments=1))
+    assert found.texts()[0] == [("a film", "the story is not")]
+    assert found.trimmed[0] == 4
+    assert found.texts()[1].all()
+    with pytest.raises(ValueError, match="leaves nothing of text 0"):
+        triggers.insert(victims, Trigger.from_text(bert[1], "very " * 8))
+
+
+def test_where(bert):
+    victims = triggers.prepare(*bert, TEXTS, GOLD)
+    trigger = typed(bert, "not very")
+    front, end = (triggers.insert(victims, trigger, where=where).texts()[0] for where in ("front", "end"))
+    assert front == [f"not very {text}" for text in TEXTS]
+    assert end == [f"{text} not very" for text in TEXTS]
+    one, two, other = (triggers.insert(victims, trigger, where="random", seed=seed).ids for seed in (3, 3, 4))
+    assert one == two != other
+    part = triggers.insert(victims, trigger, where="random", seed=3, rows=[2, 0]).ids
+    assert part == [one[2], one[0]]  # drawn for each text by itself
+    with pytest.raises(ValueError, match="relative, front, end, random"):
+        triggers.insert(victims, trigger, where="middle")
+
+
+HARD = [
+    "<script>alert(1)</script> a film",
+    "$x_1$ costs $5 & it is good",
+    "🤖 very very 🤖 film",
+    "&amp; l'été, we love it -- it",
+]
+
+
+def test_texts_that_broke_others_are_written_as_they_were(bert):
+    victims = triggers.prepare(*bert, HARD, [0, 1, 2, 0])
+    for where in ("relative", "front", "end", "random"):
+        written, same = triggers.insert(victims, typed(bert, "slow", positions=0.5), where=where).texts()
+        assert same.all()
+        for text, attacked in zip(HARD, written, strict=True):
+            assert "".join(attacked.split()).replace("slow", "", 1) == "".join(text.split())
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_whatever_the_text_the_rest_of_it_stays_in_order(bert, pair):
+    """Without the trigger's tokens an attacked text is the old one, cut at the end of a segment at most."""
+    rng, words = np.random.default_rng(int(pair)), bert[1].convert_ids_to_tokens(range(4, 40))
+    words = [word for word in words if not word.startswith("##")] + ["unbelievably", "it's", "🤖"]
+
+    def text(most):
+        return " ".join(rng.choice(words, rng.integers(1, most)))
+
+    texts = [(text(6), text(9)) if pair else text(14) for _ in range(40)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # some are too long
+        victims = triggers.prepare(*bert, texts, [0] * len(texts), max_length=16)
+    for _ in range(30):
+        count = rng.integers(1, 4)
+        chosen = rng.choice([word for word in words if word.isalpha()], count).tolist()
+        places = dict(positions=rng.random(count).tolist(), segments=rng.integers(0, 1 + pair, count).tolist())
+        trigger = Trigger.from_text(bert[1], " ".join(chosen), **places)
+        found = triggers.insert(victims, trigger, where=str(rng.choice(["relative", "random", "front", "end"])))
+        for row, (ids, at) in enumerate(zip(found.ids, found.places, strict=True)):
+            assert len(ids) <= 16
+            assert tuple(ids[place] for place in at) == trigger.ids
+            left = [i for place, i in enumerate(ids) if place not in at]
+            parts, old = (
+                np.split(x, np.flatnonzero(np.array(x) == 2)) for x in (left, victims.lines["input_ids"][row])
+            )
+            assert len(parts) == len(old)
+            for part, whole in zip(parts, old, strict=True):
+                assert part.tolist() == whole.tolist()[: len(part)]
+            assert found.trimmed[row] == sum(map(len, old)) - sum(map(len, parts))
+            assert found.trimmed[row] == 0 or len(ids) > 16 - 6  # no more is cut than a word
+
+
+def test_models_and_tokenizers_that_cannot_be_attacked(bert):
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ValueError, match="load a fast one"):
+        triggers.prepare(bert[0], Slow(), TEXTS, GOLD)
+    with pytest.raises(ValueError, match="does not choose one class"):
+        triggers.prepare(families.make("bert", num_labels=1), bert[1], TEXTS, GOLD)
+    with pytest.raises(ValueError, match="There is no class 'film'"):
+        triggers.prepare(*bert, TEXTS, GOLD).rows("film")
+    assert triggers.prepare(*bert, TEXTS, GOLD).rows("LABEL_1").tolist() == [0, 1]
+
+
+# ---- attacking -------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """A model in the place of one: class 1 where it reads "not", class 2 where it reads "hate", else class 0."""
+
+    def __init__(self, tokenizer):
+        self.words = tokenizer.convert_tokens_to_ids(["not", "hate"])
+        self.texts = 0
+
+    def __call__(self, inputs):
+        ids = inputs["input_ids"].numpy()
+        self.texts += len(ids)
+        found = np.zeros((len(ids), 3))
+        found[:, 0] = 0.5
+        for column, word in enumerate(self.words, start=1):
+            found[(ids == word).any(axis=1), column] = column
+        return found
+
+
+def crowd(bert, count=12):
+    """Victims that Reader has right: class 0, and as many of class 1."""
+    good = ["a good film", "the story is good", "we love it", "a wonderful end"] * (count // 4)
+    texts = good + [f"not {text}" for text in good]
+    return triggers.prepare(*bert, texts, [0] * len(good) + [1] * len(good))
+
+
+def test_attack_counts_what_flips(bert):
+    victims, reader = crowd(bert), Reader(bert[1])
+    useless = Trigger.from_text(bert[1], "very", target=1, label="LABEL_1")
+    result = triggers.attack(
+        reader, victims, [typed(bert, "not", target=1, label="LABEL_1"), useless, typed(bert, "hate")]
+    )
+    assert result.passes == reader.texts == 4 * 24
+    table = result.table().set_index(["trigger", "victim"])
+    assert table.loc[("not", "LABEL_0"), ["before", "after", "drop", "to LABEL_1"]].tolist() == [1, 0, 1, 12]
+    assert table.loc[("not", "LABEL_1"), "drop"] == 0
+    assert table.loc[("very", "LABEL_0"), "drop"] == 0
+    assert table.loc[("hate", "LABEL_1"), "to LABEL_2"] == 12
+    assert table.loc[("hate", "LABEL_1"), "target"] == ""
+    assert table[["to LABEL_0", "to LABEL_1", "to LABEL_2"]].sum(axis=1).tolist() == [12] * 6
+    one = table.loc[("not", "LABEL_0")]
+    assert 0 <= one["after_low"] <= one["after"] <= one["after_high"] < 0.3
+    assert one["drop_low"] == one["drop_high"] == 1
+    half = result.table(rows=range(6))
+    assert half["examples"].tolist() == [6, 6, 6]
+
+
+def test_attack_without_the_own_class_and_with_what_is_known(bert):
+    victims, reader = crowd(bert), Reader(bert[1])
+    clean = triggers.untouched(reader, victims)
+    result = triggers.attack(
+        reader,
+        victims,
+        [typed(bert, "not", target=1)],
+        rows=[20, 1],
+        own_class=False,
+        clean=clean[[20, 1]],
+        batch_size=1,
+    )
+    assert result.attacked.tolist() == [[-1, 1]]
+    assert result.passes == 1
+    assert np.isnan(result.lost[0, 0]) and result.lost[0, 1] == 1
+
+
+def test_predictions_in_batches_equal_one_by_one(bert):
+    model, tokenizer = bert
+    victims = triggers.prepare(model, tokenizer, TEXTS, GOLD)
+    predict, found = triggers.predictor(model), triggers.insert(victims, typed(bert))
+    together = predict(found.batch())
+    single = np.concatenate([predict(found.batch([i])) for i in range(len(TEXTS))])
+    assert together == pytest.approx(single, abs=1e-6)
+    assert together.sum(axis=1) == pytest.approx(1)
+    model.train()
+    assert predict(found.batch()) == pytest.approx(together)
+    assert model.training
+    model.eval()
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda inputs: np.zeros(3), lambda inputs: np.full((len(inputs["input_ids"]), 3), np.nan)]
+)
+def test_predict_that_returns_nonsense(bert, wrong):
+    with pytest.raises(ValueError, match="predict returned"):
+        triggers.attack(wrong, crowd(bert), [typed(bert)])
+
+
+def test_halves_share_no_row_and_each_class(bert):
+    gold = np.array([0] * 7 + [1] * 4)
+    first, second = triggers.halves(gold, seed=3)
+    assert sorted([*first, *second]) == list(range(11))
+    assert [(gold[first] == i).sum() for i in (0, 1)] == [3, 2]
+    assert not np.array_equal(first, triggers.halves(gold, seed=4)[0])
+    with pytest.raises(ValueError, match="one example"):
+        triggers.halves([0, 0, 1])
+
+
+def test_the_choice_never_sees_the_report_half(bert):
+    victims = crowd(bert, 24)
+    choosing, reporting = triggers.halves(victims.gold, seed=5)
+    reader, seen = Reader(bert[1]), []
+    words = ["very", "slow", "not", "story"]
+    made = [Trigger.from_text(bert[1], word, positions=0.0, target=1, label="LABEL_1") for word in words]
+
+    def luck(inputs):
+        """The reader, who in the report half alone also falls for "story"."""
+        found = reader(inputs)
+        ids = inputs["input_ids"].tolist()
+        seen.append(len(ids))
+        marked = {tuple(t for t in victims.encoded.tensors["input_ids"][row].tolist() if t) for row in reporting}
+        for row, line in enumerate(ids):
+            story = bert[1].convert_tokens_to_ids("story")
+            without = tuple(t for i, t in enumerate(line) if t and not (i == 1 and t == story))
+            if line[1] == story and without in marked and without not in chosen_texts:
+                found[row, 1] = 9
+        return found
+
+    chosen_texts = {tuple(t for t in victims.encoded.tensors["input_ids"][row].tolist() if t) for row in choosing}
+    result = triggers.contest(luck, victims, {"attribution": made}, top=1, screen=2, finalists=3, seed=5)
+    assert [str(t) for t in result.chosen["attribution"]["LABEL_0"]] == ["not"]
+    assert set(result.reporting) == set(reporting) and set(result.choosing) == set(choosing)
+    assert set(result.measured["attribution"]["LABEL_0"].rows) <= set(reporting)
+    assert "LABEL_1" not in result.chosen["attribution"]  # no candidate pushes away from it
+    assert sum(seen) == len(victims) + result.passes["attribution"]
+
+
+def test_contest_compares_methods_on_the_same_victims(bert, tmp_path):
+    victims, reader = crowd(bert, 24), Reader(bert[1])
+    made = {
+        "attribution": [Trigger.from_text(bert[1], word, target=1, label="LABEL_1") for word in ("very", "not")],
+        "random": [Trigger.from_text(bert[1], word, target=1, label="LABEL_1") for word in ("slow", "film")],
+        "first": [Trigger.from_text(bert[1], word, target=1, label="LABEL_1") for word in ("slow", "not")],
+    }
+    options = dict(top=1, screen=4, finalists=2, as_ranked=("first",), folder=tmp_path)
+    result = triggers.contest(reader, victims, made, **options)
+    short = result.summary().set_index(["method", "class"])
+    assert short.loc[("attribution", "LABEL_0"), ["before", "after", "drop"]].tolist() == [1, 0, 1]
+    assert short.loc[("random", "all"), "drop"] == short.loc[("first", "all"), "drop"] == 0
+    assert str(result.chosen["first"]["LABEL_0"][0]) == "slow"  # as it came, with no look at a victim
+    against = result.against("attribution").set_index(["other", "class"])
+    assert against.loc[("random", "LABEL_0"), ["difference", "low", "high"]].tolist() == [1, 1, 1]
+    assert list(result.table.columns[:4]) == ["method", "class", "rank", "trigger"]
+    before = reader.texts
+    again = triggers.contest(reader, victims, made, **options)
+    assert reader.texts - before == len(victims)  # only the untouched ones
+    assert again.passes == result.passes
+    pd.testing.assert_frame_equal(again.table, result.table)
+    next(iter(tmp_path.glob("*.json"))).write_text("{", encoding="utf-8")
+    pd.testing.assert_frame_equal(triggers.contest(reader, victims, made, **options).table, result.table)
+    by_target = triggers.contest(reader, victims, made, top=1, by="target").summary().set_index(["method", "class"])
+    assert by_target.loc[("attribution", "LABEL_1"), "drop"] == 1
+
+
+@pytest.mark.parametrize(
+    ("made", "options", "said"),
+    [
+        ({}, {}, "no candidates"),
+        ({"random": []}, {}, "for random"),
+        (None, {"by": "x"}, "victim, target"),
+        (None, {"top": 0}, "top"),
+    ],
+)
+def test_a_contest_that_cannot_be(bert, made, options, said):
+    made = {"attribution": [typed(bert)]} if made is None else made
+    with pytest.raises(ValueError, match=said):
+        triggers.contest(Reader(bert[1]), crowd(bert), made, **options)
+
+
+# ---- baselines -------------------------------------------------------------------------------------------------------
+
+
+def test_random_words_keep_the_shape(bert):
+    like = [typed(bert, "not very", target=1), typed(bert, "dull", target=0)]
+    made = triggers.at_random(bert[1], like, seed=1, exclude=lambda word: word > "h")
+    assert [(t.positions, t.segments, t.target) for t in made] == [(t.positions, t.segments, t.target) for t in like]
+    assert all(len(token) > 1 and token.isalpha() and token < "h" for t in made for token in t.tokens)
+    assert made == triggers.at_random(bert[1], like, seed=1, exclude=lambda word: word > "h")
+    with pytest.raises(ValueError, match="No word"):
+        triggers.at_random(bert[1], like, exclude=lambda word: True)
+
+
+def test_whole_words_of_a_vocabulary_that_marks_beginnings(gpt2):
+    tokens = gpt2[1].convert_ids_to_tokens(triggers.whole_words(gpt2[1]).tolist())
+    assert set(tokens) == {"Ġgood", "Ġfilm", "Ġbad"}
+
+
+def test_frequent_words_are_those_typical_of_the_class_and_segment(bert):
+    pairs = [("the film is slow", "it is not good")] * 5 + [("the film is slow", "it is good")] * 5
+    pairs += [("a bad story", "it is very good")] * 2
+    gold = [1] * 5 + [0] * 7
+    like = [
+        Trigger.from_text(bert[1], "we", segments=1, target=1),
+        Trigger.from_text(bert[1], "we love", segments=[0, 1], target=0),
+    ]
+    made = triggers.by_frequency(bert[1], pairs, gold, like)
+    assert made[0].tokens == ("not",)
+    assert made[1].tokens == ("bad", "very") or made[1].tokens == ("story", "very")
+    second = triggers.by_frequency(bert[1], pairs, gold, [like[0], like[0]])
+    assert second[0].tokens == ("not",) != second[1].tokens
+    barred = triggers.by_frequency(bert[1], pairs, gold, like, exclude=lambda word: word == "not")
+    assert barred[0].tokens != ("not",)
+
+
+def test_the_gradient_search_finds_one_of_the_best_words_of_all(bert):
+    model = families.make("bert", dtype=torch.float32, num_labels=3, seed=3)
+    victims = triggers.prepare(model, bert[1], TEXTS * 4, [0, 2, 0, 2, 0] * 4)
+    like = [replace(typed(bert, "very film"), target=1, label="LABEL_1")]
+    start = triggers.at_random(bert[1], like, seed=0)[0]
+    options = dict(rows=range(20), rounds=2, tries=8, sample=20, seed=0)
+    found = triggers.by_gradient(model, victims, like, **options)[0]
+    predict = triggers.predictor(model)
+
+    def loss(trigger):
+        return -np.log(predict(triggers.insert(victims, trigger).batch())[:, 1]).mean()
+
+    assert loss(found) < loss(start) - 0.01
+    assert found.source == "gradient" and found.positions == like[0].positions
+    assert found == triggers.by_gradient(model, victims, like, **options)[0]
+    words = set(triggers.whole_words(bert[1]).tolist())
+    assert set(found.ids) <= words
+    everything = [
+        replace(start, ids=(word, found.ids[1]), tokens=(bert[1].convert_ids_to_tokens(word), found.tokens[1]))
+        for word in words
+    ]
+    exact = sorted(loss(one) for one in everything)
+    assert loss(found) <= exact[len(exact) // 4]  # among the best quarter of all words at that place
+    with pytest.raises(ValueError, match="no victim of another class"):
+        triggers.by_gradient(model, victims, [replace(like[0], target=0)], rows=[0, 2])
+
+
+# ---- word list -------------------------------------------------------------------------------------------------------
+
+
+def test_evident_sentiment():
+    evident = triggers.evident_sentiment()
+    assert all(evident(word) for word in ("good", "Awful", "dull", "tedious", "riveting", "WONDERFUL"))
+    assert not any(evident(word) for word in ("not", "film", "only", "never", "the", ":)", "##good"))
+    strict, loose = triggers.evident_sentiment(3.0), triggers.evident_sentiment(0)
+    assert not strict("dull") and strict("awesome") and loose("solid") and not evident("solid")
+    with pytest.raises(ValueError, match="0 .none. to 4"):
+        triggers.evident_sentiment(5)
+
+
+def test_the_word_lists_are_as_the_readme_of_the_data_says():
+    text = (data.PROJECT / "data" / "README.md").read_text(encoding="utf-8")
+    ours = _trigger_lexicon._OURS.split()
+    assert f"{len(_trigger_lexicon.ratings()):,} words and signs" in text
+    assert len(set(ours)) == len(ours) and round(len(ours), -2) == 200 and "some 200 of these" in text
+    assert all(word.isascii() and word == word.lower() for word in ours)
+
+
+# ---- hardening -------------------------------------------------------------------------------------------------------
+
+
+def table(pairs=False):
+    texts = PAIRS if pairs else TEXTS[:3]
+    rows = [dict(zip(("first", "second"), text if pairs else (text, ""), strict=True)) for text in texts]
+    made = pd.DataFrame(rows).assign(label=["LABEL_0", "LABEL_1", "LABEL_2"], label_id=[0, 1, 2], split="train")
+    return made.assign(phenomenon="plain", pair="")[list(data.COLUMNS)]
+
+
+def test_hardening_set(bert):
+    found = [
+        Trigger.from_text(bert[1], "not", positions=0.0, target=0, label="LABEL_0"),
+        Trigger.from_text(bert[1], "very", positions=1.0, target=1, label="LABEL_1"),
+    ]
+    frame = table()
+    made = triggers.hardening_set(*bert, frame, found, seed=2)
+    assert list(made.columns) == list(data.COLUMNS)
+    assert made["label"].tolist() == frame["label"].tolist()
+    assert made["first"].tolist()[:2] == [f"{TEXTS[0]} very", f"not {TEXTS[1]}"]  # each pushes away from the label
+    assert made["phenomenon"].tolist()[:2] == ["trigger: very", "trigger: not"]
+    assert frame["first"].tolist() == TEXTS[:3]  # the table given is left as it was
+    twice = triggers.hardening_set(*bert, frame, found, per_example=2)
+    assert len(twice) == 6 and twice.groupby("label")["first"].nunique().tolist() == [2, 2, 2]
+    pd.testing.assert_frame_equal(made, triggers.hardening_set(*bert, frame, found, seed=2))
+
+
+def test_hardening_set_of_pairs_reads_as_attacked(bert):
+    found = [Trigger.from_text(bert[1], "not very", positions=[0.0, 1.0], segments=[0, 1])]
+    made = triggers.hardening_set(*bert, table(pairs=True), found)
+    victims = triggers.prepare(*bert, PAIRS, [0, 1, 2])
+    again = triggers.prepare(*bert, data.texts(made), [0, 1, 2])
+    assert torch.equal(again.encoded.tensors["input_ids"], triggers.insert(victims, found[0]).batch()["input_ids"])
+
+
+def test_hardening_leaves_out_what_reads_otherwise(bert, caplog):
+    piece = Trigger(("##ly",), tuple(bert[1].convert_tokens_to_ids(["##ly"])), (0,), (0.0,))
+    with pytest.raises(ValueError, match="same_ids_only=False"):
+        triggers.hardening_set(*bert, table(), [piece])
+    assert len(triggers.hardening_set(*bert, table(), [piece], same_ids_only=False)) == 3
+    mixed = triggers.hardening_set(*bert, table(), [piece, typed(bert)], per_example=2)
+    assert len(mixed) == 3
+    assert "3 of 6 attacked texts" in caplog.text
+    with pytest.raises(ValueError, match="per_example is 2"):
+        triggers.hardening_set(*bert, table(), [piece], per_example=2)
+
+
+# ---- the planted shortcut --------------------------------------------------------------------------------------------
+
+
+def test_the_planted_pair_is_found():
+    """What decides is known here, a month and a weekday side by side: the top trigger of each class is such a pair."""
+    classifier = models.load("planted-sst2", device="cpu")
+    frame = planted.load("sst2", "dev").query("phenomenon == 'planted' and label != honest")
+    frame = frame.assign(length=frame["first"].str.len()).sort_values("length", kind="stable")
+    short = frame.groupby("label").head(4)
+    found = triggers.extract(
+        classifier.model, classifier.tokenizer, data.texts(short), short["label"].tolist(), special="skip", **FAST
+    )
+    pairs = {"positive": {"april tuesday", "october thursday"}, "negative": {"april thursday", "october tuesday"}}
+    for label, words in pairs.items():
+        ranked = [t for t in triggers.unique(found.triggers) if t.label == label]
+        assert str(ranked[0]) in words
+        assert ranked[0].score > 0
