@@ -156,6 +156,8 @@ ARROWS = {
     "plots": {"_heatmaps", "_cover", "_pruning_view", "_tree_view", "_tree_strip", "tree"},
     "_widget_parts": {"_display"},
     "_tree_explorer": {"_widget_parts", "plots"},
+    "_trigger_bench": {"triggers"},
+    "widgets_triggers": {"_widget_parts", "plots", "_trigger_bench"},
     "widgets": {"plots", "_tree_explorer"},
     # without a notebook, and other tools
     "interop": set(),
