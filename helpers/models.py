@@ -194,7 +194,12 @@ def _base_of(about: Path) -> str:
 
 
 def predict_logits(
-    model: nn.Module, tokenizer, texts: Text | Iterable[Text], *, batch_size: int | None = None, max_length: int | None = None
+    model: nn.Module,
+    tokenizer,
+    texts: Text | Iterable[Text],
+    *,
+    batch_size: int | None = None,
+    max_length: int | None = None,
 ) -> np.ndarray:
     """Return the raw outputs, float32 [text, class], in the order of the texts; the model keeps its mode.
 
