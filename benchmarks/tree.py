@@ -44,8 +44,9 @@ def choices(attributions, tau: float, rng: np.random.Generator) -> dict[str, lis
     """The tree's edges, and as many in each layer by other rules; all but "any row" choose among edges that count."""
     found: dict[str, list[np.ndarray]] = {}
     for a in attributions:
-        kept = mask(attribution_tree(a, tau=tau), self_edges=False)
-        allowed, joined = (live(len(kept), len(a.tokens), terminal=reader) for reader in (0, None))
+        grown = attribution_tree(a, tau=tau)
+        kept, readers = mask(grown, self_edges=False), (grown.graph["terminal"], None)
+        allowed, joined = (live(len(kept), len(a.tokens), terminal=reader) for reader in readers)
         attention = a.attention.sum(axis=1)
         rules = {
             "tree": kept,

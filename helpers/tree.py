@@ -169,7 +169,8 @@ def _check_kind(kind: object) -> None:
 def mask(tree: nx.DiGraph, *, self_edges: bool = True) -> np.ndarray:
     """Return which attention edges the tree keeps, bool [layer, query, key] over tokens.
 
-    For a tree of words an edge stands for all edges between their tokens.
+    For a tree of words an edge stands for all edges between their tokens. To count the edges, or to remove them, give
+    ``self_edges=False``.
 
     Args:
         self_edges: keep what a token (or a word) reads from itself, in every layer.
@@ -213,9 +214,17 @@ def overlap(first: nx.DiGraph, second: nx.DiGraph, *, by: str = "edges", kind: s
     Args:
         by: "edges": layer, query and key must agree; "pairs": the two tokens, in any layer.
         kind: "link", "terminal", or None for both.
+
+    Raises:
+        ValueError: an unknown choice, or trees over other tokens: an edge's name is the positions of its tokens.
     """
     if by not in ("edges", "pairs"):
         raise ValueError(f'by is {by!r}: give "edges" or "pairs".')
+    if any(first.graph[name] != second.graph[name] for name in ("starts", "stops")):
+        raise ValueError(
+            f"The trees are over {len(first.graph['starts'])} and {len(second.graph['starts'])} tokens or words that "
+            "lie elsewhere: compare trees of one text, both of tokens or both of words."
+        )
     one, two = ({edge if by == "edges" else edge[1:] for edge in edges(tree, kind)} for tree in (first, second))
     return len(one & two) / len(one | two) if one | two else 1.0
 

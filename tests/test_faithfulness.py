@@ -8,8 +8,9 @@ import texts
 import torch
 from families import CONFIGS, make
 
-from helpers import faithfulness, pruning
+from helpers import faithfulness, pruning, tree
 from helpers.attention import gate_heads, touch
+from helpers.attribution import attribute
 from helpers.faithfulness import carried, from_tokens, like, live, ramp, with_only, without
 
 THREE = ["the film is very good", "a slow start but a wonderful end !", "bad"]
@@ -164,6 +165,37 @@ def test_the_rows_that_live_leaves_out_change_nothing(model):
 def test_live_where_all_tokens_are_read_or_another_one():
     assert live(2, 4, terminal=None).sum() == 2 * 12
     assert np.argwhere(live(2, 4, terminal=-1)[1]).tolist() == [[3, 0], [3, 1], [3, 2]]
+    assert not live(3, 1).any()
+    for wrong in (4, -5):
+        with pytest.raises(ValueError, match=f"terminal is {wrong} and there are 4 tokens"):
+            live(2, 4, terminal=wrong)
+
+
+def test_what_live_leaves_out_of_a_causal_model_changes_nothing():
+    gpt2, tokenizer, text = make("gpt2"), texts.tokenizer_for("gpt2"), "a film bad good"
+    dead = ~live(3, 4, terminal=-1, causal=True)
+    assert (~dead).sum() == 2 * 6 + 3
+    found = without(gpt2, tokenizer, text, [dead[None]])[0, 0]
+    assert np.allclose(found, plain(gpt2, text, tokenizer), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 24])
+@pytest.mark.parametrize("text", ["bad", "the film is <script> & $ _ 🙂", ("the film", "is not good")])
+def test_a_tree_of_any_depth_and_text_is_measured(layers, text):
+    model = make("bert", num_hidden_layers=layers)
+    found = attribute(model, TOKENIZER, text, steps=1)
+    kept = tree.mask(tree.attribution_tree(found), self_edges=False)
+    rival = like(kept, found.attention.sum(axis=1), allowed=live(layers, len(found.tokens)))
+    assert rival.sum() == kept.sum()
+    measured = carried(model, TOKENIZER, text, {"tree": [kept], "rival": [rival]})
+    one = with_only(model, TOKENIZER, text, [kept[None]])[0, 0]
+    assert np.allclose(measured.only[0, 0], one, rtol=0, atol=1e-12)
+
+
+def test_choices_of_tokens_are_true_or_false_and_no_positions():
+    for wrong in ([0, 2], [0, 1, 0], np.ones((3, 3), dtype=bool)):
+        with pytest.raises(ValueError, match="True or False for every token"):
+            from_tokens(wrong, 2)
 
 
 def test_as_many_edges_in_every_layer_the_best_that_are_allowed():
@@ -179,11 +211,19 @@ def test_as_many_edges_in_every_layer_the_best_that_are_allowed():
     assert heads.all()
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.float16, np.int64])
+def test_scores_of_every_kind_of_number_are_put_in_order(kind):
+    scores = np.array([[[0, 3], [9, 1]]], dtype=kind)
+    assert np.argwhere(like(np.eye(2, dtype=bool)[None], scores)).tolist() == [[0, 0, 1], [0, 1, 0]]
+
+
 @pytest.mark.parametrize(
     ("scores", "allowed", "said"),
     [
-        (np.zeros((2, 3, 4)), None, "don't fit"),
+        (np.zeros((2, 3, 4)), None, "of the scores' shape"),
         (np.full((2, 3, 3), np.nan), None, "nan"),
+        (np.zeros((2, 3, 3)), np.ones((2, 3, 3)), "float64"),
+        (np.zeros((2, 3, 3)), np.ones((2, 3, 4), dtype=bool), "don't fit"),
         (np.zeros((2, 3, 3)), np.zeros((2, 3, 3), dtype=bool), "9 edges are wanted in layer 0, where 0"),
     ],
 )
@@ -192,13 +232,28 @@ def test_a_choice_that_cannot_be_made_is_refused(scores, allowed, said):
         like(np.ones((2, 3, 3), dtype=bool), scores, allowed=allowed)
 
 
+def test_a_reference_of_numbers_or_of_another_text_is_refused():
+    for reference in (np.ones((2, 3, 3)), np.zeros((2, 2, 2), dtype=bool)):
+        with pytest.raises(ValueError, match="a bool array of the scores' shape"):
+            like(reference, np.zeros((2, 3, 3)), allowed=live(2, 3))
+    with pytest.raises(ValueError, match="No fraction"):
+        ramp(np.zeros((2, 3, 3)), [])
+
+
 def test_a_ramp_rises_from_none_to_all_and_each_step_holds_the_last():
     random = np.random.default_rng(0)
     scores, allowed = random.normal(size=(3, 8, 8)), live(3, 8)
     steps = ramp(scores, [0, 0.25, 0.5, 1], allowed=allowed)
     assert not steps[0].any() and np.array_equal(steps[-1], allowed)
     assert all((after >= before).all() for before, after in zip(steps, steps[1:], strict=False))
-    assert steps[1].sum(axis=(1, 2)).tolist() == [14, 14, 2]  # a quarter of 56, 56 and 7, halves up
+    assert steps[1].sum(axis=(1, 2)).tolist() == [14, 14, 2]  # a quarter of 56, 56 and 7, rounded up
+    assert ramp(scores, [0.01, 0.1, 0.7], allowed=allowed).sum(axis=(2, 3)).tolist() == [
+        [1, 1, 1],
+        [6, 6, 1],
+        [40, 40, 5],
+    ]
+    with pytest.raises(ValueError, match="1.5 was asked for"):
+        ramp(scores, [0, 1.5])
     assert scores[0][steps[1][0]].min() > scores[0][allowed[0] & ~steps[1][0]].max()
 
 
@@ -219,6 +274,27 @@ def test_carried_puts_the_numbers_together(model):
     assert found.answers(gold=one.argmax(-1))["one"].all()
     other = carried(model, TOKENIZER, THREE, masks, target=[0, 1, 2])
     assert np.allclose(other.start, np.diag(expected))
+    assert np.allclose(carried(model, TOKENIZER, THREE, masks, target=1).start, expected[:, 1])
+    for gold in ([0, 1], ["one", "two", "one"], [True, False, True]):
+        with pytest.raises(ValueError, match="one class number a text"):
+            found.answers(gold=gold)
+    with pytest.raises(ValueError, match="use one of only, less"):
+        found.probability("without")
+
+
+def test_a_model_with_one_output_keeps_no_answer():
+    model = make("bert", num_labels=1)
+    found = carried(model, TOKENIZER, THREE, {"all": [np.ones((3, n, n), dtype=bool) for n in LENGTHS]})
+    assert np.allclose(found.start, found.probability()["all"])
+    with pytest.raises(ValueError, match="one output"):
+        found.answers()
+
+
+def test_outputs_that_are_no_numbers_are_refused():
+    model = make("bert")
+    model.classifier.weight.data[:] = np.nan
+    with pytest.raises(ValueError, match="not finite"):
+        with_only(model, TOKENIZER, "bad", [np.ones((1, 3, 3, 3), dtype=bool)])
 
 
 def test_curves_start_and_end_where_they_must_and_their_area_is_exact(model):
@@ -233,6 +309,13 @@ def test_curves_start_and_end_where_they_must_and_their_area_is_exact(model):
     assert np.allclose(down.right[-1], up.right[0])  # nothing left: self-edges alone, twice
     assert np.isclose(down.area, np.mean(0.25 * down.right[0] + 0.5 * down.right[1] + 0.25 * down.right[2]))
     assert pruning.compare(up, up).difference == 0
+    named = faithfulness.deletion("n", model, TOKENIZER, THREE, edges, [f"LABEL_{t}" for t in target], fractions)
+    assert np.array_equal(named.right, down.right)
+    for wrong, shares in ((None, fractions), (target, [0, 1]), (target, [1, 0.5, 0])):
+        with pytest.raises(ValueError, match="the class to follow, and the fractions of the 3 settings"):
+            faithfulness.insertion("w", model, TOKENIZER, THREE, edges, wrong, shares)
+    with pytest.raises(ValueError, match="no class -1"):
+        faithfulness.insertion("w", model, TOKENIZER, THREE, edges, [-1, 0, 1], fractions)
 
 
 def test_paired_is_the_mean_difference_within_its_bounds():
@@ -240,12 +323,16 @@ def test_paired_is_the_mean_difference_within_its_bounds():
     common = random.normal(scale=5, size=80)  # what texts share falls out
     mean, low, high = faithfulness.paired(common + random.normal(1, 0.1, size=80), common)
     assert low < mean < high and abs(mean - 1) < 0.05 and high - low < 0.1
+    for wrong in (common[:1], np.where(common > 0, np.nan, common), common[:, None]):
+        with pytest.raises(ValueError, match="one number a text"):
+            faithfulness.paired(wrong, common)
 
 
 @pytest.mark.parametrize(
     ("edges", "said"),
     [
         (lambda e: e[:2], "for 2 texts of 3"),
+        (lambda e: np.ones((3, 1, 3, 7, 7), dtype=bool), "a list with one array a text"),
         (lambda e: [each.astype(float) for each in e], "float64"),
         (lambda e: [each[0] for each in e], "bool"),
         (lambda e: [each[..., 1:, 1:] for each in e], "same max_length"),
@@ -266,12 +353,19 @@ def test_too_many_layers_or_heads_are_refused(model):
         with_only(model, TOKENIZER, THREE, random_edges(heads=3))
     with pytest.raises(ValueError, match="one choice"):
         carried(model, TOKENIZER, THREE, {})
+    mixed = {"all heads": [e[0] for e in random_edges()], "each": [e[0] for e in random_edges(heads=4)]}
+    with pytest.raises(ValueError, match="equally many layers and heads"):
+        carried(model, TOKENIZER, THREE, mixed)
+    with pytest.raises(ValueError, match=r"text 0 are bool \(2, 2, 3, 7, 7\): bool \[layer, query, key\]"):
+        carried(model, TOKENIZER, THREE, {"with settings": random_edges(heads=3, layers=2, settings=2)})
 
 
 def test_a_text_cut_to_a_length_goes_with_edges_of_that_length(model):
     edges = np.ones((1, 3, 6, 6), dtype=bool)
-    with pytest.warns(UserWarning, match="cut to 6"):
+    with pytest.warns(UserWarning, match="cut to 6") as said:
         found = with_only(model, TOKENIZER, THREE[1], [edges], max_length=6)
+        carried(model, TOKENIZER, THREE[1], {"all": [edges[0]]}, max_length=6)
+    assert [warning.filename for warning in said] == [__file__] * 2  # one each, and it points here
     cut = TOKENIZER(THREE[1], truncation=True, max_length=6, return_tensors="pt")
     with torch.no_grad():
         assert np.allclose(found[0], model(**cut).logits.softmax(-1).numpy(), atol=1e-12)

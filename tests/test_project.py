@@ -117,7 +117,7 @@ ARROWS = {
     "_gates": set(),
     "pruning": {"attribution", "_curves", "_gates"},
     "surgery": {"attention"},
-    "_edges": {"pruning"},
+    "_edges": set(),
     "faithfulness": {"_edges", "pruning"},
     "_trigger": {"records"},
     "_trigger_lexicon": set(),

@@ -552,6 +552,16 @@ def test_overlap_and_stability(by_hand):
         overlap(one, one, by="nodes")
 
 
+def test_trees_over_other_tokens_are_not_compared(by_hand):
+    tree = attribution_tree(by_hand, TOKENS)
+    words = [("[CLS]", 0, 1, None), ("b", 1, 2, 0), ("long", 2, 5, 0)]
+    for other in (attribution_tree(by_hand, words=words, merge=True), attribution_tree(np.zeros((2, 6, 6)))):
+        with pytest.raises(ValueError, match="over 5 and [36] tokens"):
+            overlap(tree, other)
+        with pytest.raises(ValueError, match="of one text"):
+            trees.stability([tree, tree, other])
+
+
 @pytest.mark.parametrize("kind", ["links", "Terminal", ""])
 @pytest.mark.parametrize("name", ["edges", "reach", "overlap", "stability"])
 def test_a_kind_of_edge_that_there_is_not_is_refused(by_hand, name, kind):
