@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import ipywidgets
+import networkx as nx
 import plotly.graph_objects as go
 
 from helpers import _display as show
@@ -29,16 +30,22 @@ def check_choice(tau: float, penalty: float, penalties: Sequence[float], variant
         raise ValueError(f"There is no variant {variant!r}: give {', '.join(VARIANTS)}.")
 
 
-def tree_picture(a, *, tau: float, penalty: float, variant: str, merge: bool) -> tuple[go.Figure, str]:
-    """Return the tree for a setting, cut by lambda, and its numbers in words."""
+def tree_picture(
+    a, *, tau: float, penalty: float, variant: str, merge: bool, counted: bool = True
+) -> tuple[go.Figure, str]:
+    """Return the tree for a setting, cut by lambda, and its numbers in words; counted: the figure has them too."""
     whole = attribution_tree(a, tau=tau, variant=variant, merge=merge)
     kept = pruned(whole, penalty)
-    unit, edges = show.unit(a), kept.number_of_edges()
-    said = f"objective {objective(kept, penalty):.3f} ({unit}), {edges} edges"
-    if edges < whole.number_of_edges():
-        said += f"; before lambda cut it: {objective(whole, penalty):.3f}, {whole.number_of_edges()} edges"
-    note = f"{show.explained(a)}\n{said}\ntau {tau:g}, lambda {penalty:g}, {variant} variant"
-    return plots.tree(kept, note=note), said
+    said = f"objective {objective(kept, penalty):.3f} ({show.unit(a)}), {_edges(kept)}"
+    if kept.number_of_edges() < whole.number_of_edges():
+        said += f"; before lambda cut it: {objective(whole, penalty):.3f}, {_edges(whole)}"
+    lines = [show.explained(a), *([said] if counted else []), f"tau {tau:g}, lambda {penalty:g}, {variant} variant"]
+    return plots.tree(kept, note="\n".join(lines)), said
+
+
+def _edges(t: nx.DiGraph) -> str:
+    count = t.number_of_edges()
+    return f"{count} edge{'' if count == 1 else 's'}"
 
 
 class TreeExplorer(ipywidgets.VBox):
@@ -54,11 +61,12 @@ class TreeExplorer(ipywidgets.VBox):
         self.example = parts.dropdown("Example", texts, width="44rem")
         # a tree is drawn anew at every stop: not at those that the slider only passes
         self.tau = ipywidgets.FloatSlider(
-            description="tau", value=tau, min=0, max=1, step=0.05, continuous_update=False, **wide
-        )
+            description="tau", value=tau, min=0, max=1, step=0.05, continuous_update=False,
+            tooltip="the share of its layer's largest score that a link has to exceed", **wide,
+        )  # fmt: skip
         self.penalty = ipywidgets.SelectionSlider(
             description="lambda", options=[(f"{value:g}", value) for value in penalties], value=penalty,
-            continuous_update=False, **wide,
+            continuous_update=False, tooltip="the price of an edge: what it has to bring to stay", **wide,
         )  # fmt: skip
         self.variant = parts.dropdown("Variant", VARIANTS)
         self.variant.value = variant
@@ -85,7 +93,7 @@ class TreeExplorer(ipywidgets.VBox):
     def _answer(self) -> str:
         figure, said = tree_picture(
             self._attributions[self.example.value], tau=self.tau.value, penalty=self.penalty.value,
-            variant=self.variant.value, merge=self._merge,
+            variant=self.variant.value, merge=self._merge, counted=False,
         )  # fmt: skip
         parts.put(self._place, figure)
         return show.literal(said[0].upper() + said[1:] + ".")

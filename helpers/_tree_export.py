@@ -71,7 +71,7 @@ def draw(tree: nx.DiGraph, *, title: str = "") -> Figure:
 
 def _colors(floors: int) -> list[str]:
     """One colour a layer, the first one dark; the last entry is for the terminal."""
-    return [to_hex(matplotlib.colormaps["viridis"](0.85 * y / max(1, floors - 1))) for y in range(floors)] + [INK]
+    return [to_hex(matplotlib.colormaps["viridis"](0.78 * y / max(1, floors - 1))) for y in range(floors)] + [INK]
 
 
 def _words(axes: Axes, tree: nx.DiGraph) -> None:

@@ -158,7 +158,7 @@ class Place:
     def of(cls, t: nx.DiGraph, found: Sequence[Stage]) -> Place:
         """Lay out everything that enters in these stages."""
         layers, words = t.graph["layers"], write(t.graph["labels"])
-        shades = [to_hex(colormaps["viridis"](0.85 * y / max(1, len(layers) - 1))) for y in range(len(layers))]
+        shades = [to_hex(colormaps["viridis"](0.78 * y / max(1, len(layers) - 1))) for y in range(len(layers))]
         heights = {layer: y + 1.0 for y, layer in enumerate(layers)} | {None: len(layers) + 1.0}
         x = dict(zip(t.graph["starts"], words.x.tolist(), strict=True))
         spots = {link.key: (x[link.key], heights[link.layer]) for stage in found for link in stage.enter
@@ -174,7 +174,7 @@ class Place:
         """Return a node's word, cut where it is long."""
         return show.cut(self.t.graph["labels"][self.t.graph["starts"].index(node)])
 
-    def curve(self, link: Link, points: int = 16) -> np.ndarray:
+    def curve(self, link: Link, points: int = 30) -> np.ndarray:
         """Return the way of a link from its key to its query, [point, (x, height)].
 
         Straight up from the key, where no other node stands, then over to the query just below it. Between nodes on one

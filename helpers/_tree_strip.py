@@ -17,6 +17,7 @@ from matplotlib.patheffects import withStroke
 from helpers import _display as show
 from helpers._tree_place import Place, Stage, breadth, heading, inside, stages
 
+FLOOR = -0.4  # where words are marked: low enough for the names of nodes in the first layer
 _HALO = [withStroke(linewidth=2, foreground="white")]
 
 
@@ -33,7 +34,7 @@ def tree_strip(steps: Iterable, t: nx.DiGraph, *, columns: int = 3) -> Figure:
     columns = min(columns, len(found), max(1, int(10 / wide)))
     rows = -(-len(found) // columns)
     with plt.rc_context(show.PAPER):
-        size = (wide * columns, (1.0 + 0.3 * len(place.heights)) * rows)
+        size = (wide * columns, (1.2 + 0.3 * len(place.heights)) * rows)
         figure, panels = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
         for number, axes in enumerate(panels.flat):
             axes.set_axis_off()
@@ -55,14 +56,16 @@ def _panel(axes, place: Place, found: Sequence[Stage]) -> None:
     new = {link.key for link in now.enter if link.kind != "terminal"} | (there - inside(before) if before else set())
     for node in there:
         x, y = place.spots[node]
-        axes.plot([x, x], [0.4, y], color=show.RULE, lw=0.7, ls=":", zorder=1)
+        axes.plot([x, x], [FLOOR, y], color=show.RULE, lw=0.7, ls=":", zorder=1)
         color = place.colors[place.layer(node)] if node in new else "#9aa0aa"
         axes.plot(x, y, "o", ms=5, color=color, mec="white", mew=0.7, zorder=5)
         if node in new:
             name = axes.annotate(
                 place.label(node), (x, y), xytext=(0, -5), textcoords="offset points", parse_math=False
             )
-            name.set(fontsize=7.5, rotation=-40, va="top", rotation_mode="anchor", zorder=6, path_effects=_HALO)
-    axes.plot(np.repeat(place.words.x, 3), np.tile([0.2, 0.4, np.nan], len(place.words.x)), color=show.FAINT, lw=0.7)
-    axes.set(xlim=(-20, place.words.width + 20), ylim=(0.2, len(place.heights) + 1.3))
+            name.set(fontsize=7.5, rotation=-60, va="top", rotation_mode="anchor", zorder=6, path_effects=_HALO)
+    axes.plot(
+        np.repeat(place.words.x, 3), np.tile([FLOOR - 0.2, FLOOR, np.nan], len(place.words.x)), color=show.FAINT, lw=0.7
+    )
+    axes.set(xlim=(-20, place.words.width + 20), ylim=(FLOOR - 0.2, len(place.heights) + 0.8))
     axes.set_title("\n".join(textwrap.wrap(heading(now), 44)), fontsize=9, parse_math=False)

@@ -18,7 +18,7 @@ from helpers import _display as show
 from helpers._tree_place import SIZE, Link, Place, Stage, breadth, heading, inside, links, stages
 
 LEFT, RIGHT = 104, 28  # margins, in pixels
-FADED = 0.4  # opacity of the links of the last layer: nearly every word of the tree has one
+FADED = 0.6  # opacity of the links of the last layer: nearly every word of the tree has one
 
 
 def tree(t: nx.DiGraph, *, title: str = "", note: str = "") -> go.Figure:
@@ -229,6 +229,7 @@ def _dot(place: Place, node: int) -> go.Scatter:
         ),
         hovertext="<br>".join(said),
         hoverinfo="text",
+        zorder=1,  # in the animation arrows come later, and would cover it
     )  # fmt: skip
 
 

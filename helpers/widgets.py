@@ -257,6 +257,7 @@ class PruningSlider(ipywidgets.VBox):
         self.score = parts.dropdown("Score", state.curves)
         self.count = ipywidgets.SelectionSlider(
             description="Heads pruned",
+            tooltip="how many heads are off",
             options=state.settings(self.score.value),
             index=start,
             layout=ipywidgets.Layout(width="28rem", max_width="100%"),

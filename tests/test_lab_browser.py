@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 import pytest
 from made_up import notebook
 from playwright.sync_api import sync_playwright
+from sample import sample
 
 from helpers.records import ROOT
+from helpers.tree import attribution_tree, objective
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 if not BROWSER and os.environ.get("ATTATTR_NEED_BROWSER"):
@@ -46,6 +48,7 @@ from sample import sample
 
 widgets.explorer([sample(), sample(("so", "good"))])
 """
+TREE = "widgets.tree_explorer(sample())"
 
 
 @contextmanager
@@ -87,7 +90,8 @@ def _address(running: subprocess.Popen, said: Path) -> str:
 def lab(tmp_path_factory):
     """The page of a JupyterLab in which all cells of a small notebook have run; what went wrong is in ``troubles``."""
     folder = tmp_path_factory.mktemp("lab")
-    notebook(folder, "controls", SLIDER, EXPLORER.replace("TESTS", repr(str(ROOT / "tests"))), parameters="")
+    cells = SLIDER, EXPLORER.replace("TESTS", repr(str(ROOT / "tests"))), TREE
+    notebook(folder, "controls", *cells, parameters="")
     with server(folder) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-dev-shm-usage"])
         page = browser.new_page(viewport={"width": 1300, "height": 1000})
@@ -165,6 +169,23 @@ def test_the_explorer_shows_what_is_chosen(lab):
     first = drawn(output)
     output.get_by_label("View", exact=True).select_option(label="all heads")
     changed(lab, output, first)
+
+
+def test_tau_grows_another_tree_with_its_objective_and_edges(lab):
+    output = cell(lab, 3)
+    first = drawn(output)
+    wanted = {tau: attribution_tree(sample(), tau=tau, merge=True) for tau in (0.4, 0)}
+    said = {
+        tau: f"Objective {objective(t):.3f} (probability), {t.number_of_edges()} edges." for tau, t in wanted.items()
+    }
+    assert said[0] != said[0.4]
+    output.get_by_text(said[0.4], exact=True).wait_for()
+    slider = output.locator(".widget-slider", has_text="tau")
+    assert "largest score" in slider.locator(".widget-label").get_attribute("title"), "what the label says on hovering"
+    slider.get_by_role("slider").press("Home")
+    second = changed(lab, output, first)
+    output.get_by_text(said[0], exact=True).wait_for()
+    assert "tau 0," in second and f"{len(wanted[0]) - 1} of" in second
 
 
 def test_nothing_went_wrong_and_nobody_else_was_asked(lab):

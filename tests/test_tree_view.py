@@ -177,6 +177,7 @@ def test_the_animation_adds_layer_by_layer_and_ends_with_the_tree(pair):
     assert list(figure.frames[-1].layout.xaxis.ticktext) == list(plots.tree(t).layout.xaxis.ticktext)
     bold = [sum(text.startswith("<b>") for text in frame.layout.xaxis.ticktext) for frame in figure.frames]
     assert bold == [1, 3, 5, 4, 5]
+    assert all(dot.zorder > 0 for dot in nodes(figure)), "no arrow of a later picture covers a node"
 
 
 def test_the_animation_needs_no_kernel(pair):
