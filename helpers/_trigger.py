@@ -168,6 +168,23 @@ def check_plain(tokenizer, ids: Iterable[int], name: str) -> None:
         )
 
 
+def check_class(trigger: Trigger, labels: Sequence[str]) -> None:
+    """Refuse a trigger whose class goes by another number here: it comes from a model with another order of labels."""
+    if trigger.target >= 0 and trigger.label in labels and labels.index(trigger.label) != trigger.target:
+        here = labels.index(trigger.label)
+        raise ValueError(
+            f"The trigger '{trigger}' pushes to {trigger.label!r} as class {trigger.target}, and here that is class "
+            f"{here}: it comes from a model with another order of labels. Take dataclasses.replace(trigger, "
+            f"target={here})."
+        )
+
+
+def check_fast(tokenizer) -> None:
+    """Refuse a tokenizer that doesn't say which token is of which word."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError("This tokenizer does not tell words from pieces: load a fast one, AutoTokenizer's default.")
+
+
 def continues(token: str, marked: bool) -> bool:
     """Return whether a token goes on with the word before it; ``marked``: whether the vocabulary marks beginnings."""
     return not token.startswith(MARKS) if marked else token.startswith("##")
@@ -281,7 +298,7 @@ def load(path: str | Path) -> list[Trigger]:
         if (content["format"], content["version"]) != (FORMAT, VERSION):
             raise KeyError("version")
         return [from_dict(one) for one in content["triggers"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} holds no triggers of this version, or is damaged ({error!r}): extract again."
         ) from None

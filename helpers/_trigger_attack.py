@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from helpers._trigger import Trigger
+from helpers._trigger import Trigger, check_class
 from helpers._trigger_insertion import Victims, insert
 from helpers.evaluate import wilson
 from helpers.inputs import batches_by_length
@@ -79,8 +79,14 @@ class Attack:
         Args:
             rows: victims to count, by their numbers; None: all attacked.
             seed: of the bootstrap.
+
+        Raises:
+            ValueError: none of the victims was attacked, or the rows are a mask.
         """
-        counted = np.isin(self.rows, list(rows)) if rows is not None else np.ones(len(self.rows), dtype=bool)
+        given = self.rows if rows is None else np.asarray(list(rows))
+        if given.dtype == bool:
+            raise ValueError("The rows are True and False: give the victims' numbers, those of np.flatnonzero(mask).")
+        counted = np.isin(self.rows, given)
         lines = []
         for number, trigger in enumerate(self.triggers):
             for victim, name in enumerate(self.labels):
@@ -88,18 +94,26 @@ class Attack:
                 if len(which):
                     about = {"number": number, "trigger": str(trigger), "target": trigger.label, "victim": name}
                     lines.append({**about, **self._measured(number, which, victim, seed)})
+        if not lines:
+            raise ValueError("None of these victims was attacked, so there is nothing to count: give others.")
         return pd.DataFrame(lines)
 
     def _measured(self, number: int, which: np.ndarray, victim: int, seed: int) -> dict[str, float]:
         before, after = self.clean[which] == victim, self.attacked[number, which] == victim
         low, high = wilson(int(after.sum()), len(which))
         drop = before.astype(float) - after
-        drop_low, drop_high = interval(drop, seed=seed) if len(which) > 1 else (np.nan, np.nan)
+        drop_low, drop_high = bounds(drop, seed)
         flips = self.attacked[number, which][before]
         return {
             "examples": len(which), "before": before.mean(), "after": after.mean(), "after_low": low,
-            "after_high": high, "drop": drop.mean(), "drop_low": float(drop_low), "drop_high": float(drop_high),
+            "after_high": high, "drop": drop.mean(), "drop_low": drop_low, "drop_high": drop_high,
         } | {f"to {label}": int((flips == i).sum()) for i, label in enumerate(self.labels)}  # fmt: skip
+
+
+def bounds(values: np.ndarray, seed: int) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by bootstrap, (low, high); nan of a single value."""
+    low, high = interval(values, seed=seed) if len(values) > 1 else (np.nan, np.nan)
+    return float(low), float(high)
 
 
 def attack(
@@ -128,14 +142,18 @@ def attack(
         batch_size: texts that go through the model at once; None: as many as suit the machine.
 
     Raises:
-        ValueError: no trigger or no victim, or a trigger that can't be inserted.
+        ValueError: no trigger or no victim, or a trigger that can't be inserted, or one whose class has another number
+            here; not one class a victim in ``clean``, or not one number a class of ``predict``.
     """
-    chosen = np.arange(len(victims)) if rows is None else np.asarray(list(rows), dtype=int)
-    triggers = list(triggers)
+    chosen, triggers = victims.chosen(rows), list(triggers)
     if not triggers or not len(chosen):
         raise ValueError(
             f"{len(triggers)} triggers were given for {len(chosen)} victims: at least one of each is needed."
         )
+    for trigger in triggers:
+        check_class(trigger, victims.labels)
+    if clean is not None and np.shape(clean) != chosen.shape:
+        raise ValueError(f"clean has the shape {np.shape(clean)} for {len(chosen)} victims: give one class each.")
     gold = victims.gold[chosen]
     asked = [own_class | (gold != trigger.target) for trigger in triggers]
     count = sum(int(which.sum()) for which in asked) + (len(chosen) if clean is None else 0)
@@ -148,7 +166,8 @@ def attack(
             if which.any():
                 inserted = insert(victims, trigger, rows=chosen[which], where=where, seed=seed)
                 lengths = [len(ids) for ids in inserted.inputs["input_ids"]]
-                attacked[number, which] = _classes(predict, inserted.batch, lengths, batch_size)
+                found = outputs(predict, inserted.batch, lengths, victims.labels, batch_size)
+                attacked[number, which] = found.argmax(axis=1)
                 bar.update(len(lengths))
     return Attack(triggers, victims.labels, chosen, gold, np.asarray(clean), attacked, count)
 
@@ -157,23 +176,34 @@ def untouched(
     predict: Predict, victims: Victims, *, rows: Iterable[int] | None = None, batch_size: int | None = None
 ) -> np.ndarray:
     """Return the classes predicted with no trigger, int [victim]."""
-    chosen = list(range(len(victims)) if rows is None else rows)
+    return untouched_outputs(predict, victims, victims.chosen(rows), batch_size).argmax(axis=1)
+
+
+def untouched_outputs(predict: Predict, victims: Victims, rows: np.ndarray, batch_size: int | None) -> np.ndarray:
+    """Return what ``predict`` says with no trigger, float [victim, class]."""
+    chosen = rows.tolist()
     lengths = [len(victims.encoded.tokens[row]) for row in chosen]
-    return _classes(predict, lambda which: victims.encoded.batch([chosen[i] for i in which]), lengths, batch_size)
+
+    def batch(which: Sequence[int]) -> dict[str, Tensor]:
+        return victims.encoded.batch([chosen[i] for i in which])
+
+    return outputs(predict, batch, lengths, victims.labels, batch_size)
 
 
-def _classes(predict: Predict, batch: Callable, lengths: Sequence[int], batch_size: int | None) -> np.ndarray:
-    """Return predicted classes; texts of like length share a batch."""
-    found = np.empty(len(lengths), dtype=int)
+def outputs(
+    predict: Predict, batch: Callable, lengths: Sequence[int], labels: Sequence[str], batch_size: int | None
+) -> np.ndarray:
+    """Return what ``predict`` says, float [text, class]; texts of like length share a batch."""
+    found = np.empty((len(lengths), len(labels)))
     on_cpu = not lengths or next(iter(batch([0]).values())).device.type == "cpu"
     for which in batches_by_length(lengths, batch_size, on_cpu=on_cpu):
         output = np.asarray(predict(batch(which)))
-        if output.ndim != 2 or len(output) != len(which) or not np.isfinite(output).all():
+        if output.shape != (len(which), len(labels)) or not np.isfinite(output).all():
             raise ValueError(
-                f"predict returned {output.shape} for {len(which)} texts, or numbers that are not finite: one finite "
-                "number a text and class is needed."
+                f"predict returned {output.shape} for {len(which)} texts and {len(labels)} classes, or numbers that "
+                "are not finite: one finite number a text and class is needed."
             )
-        found[which] = output.argmax(axis=1)
+        found[which] = output
     return found
 
 
@@ -181,9 +211,11 @@ def halves(gold: Sequence[int] | np.ndarray, *, seed: int = 0) -> tuple[np.ndarr
     """Return rows to choose triggers on and rows to report on, each class halved at random, no row in both.
 
     Raises:
-        ValueError: a class has one example only.
+        ValueError: a class has one example only, or there is none at all.
     """
     gold, rng = np.asarray(gold), np.random.default_rng(seed)
+    if not len(gold):
+        raise ValueError("There is no victim to halve: give at least two of each class.")
     first, second = [], []
     for label in np.unique(gold):
         rows = rng.permutation(np.flatnonzero(gold == label))

@@ -7,16 +7,16 @@ import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from helpers._trigger import Trigger, to_dict
-from helpers._trigger_attack import UNASKED, Attack, Predict, attack, halves, untouched
+from helpers._trigger import Trigger, check_class, to_dict
+from helpers._trigger_attack import UNASKED, Attack, Predict, attack, bounds, halves, untouched_outputs
 from helpers._trigger_insertion import Victims
-from helpers.pruning import interval
 from helpers.quadrature import check_steps
 from helpers.records import read_json, write_json
 
@@ -61,47 +61,49 @@ class Contest:
         """Return a row a method and class, and one for all classes, over the chosen triggers on the report half.
 
         Columns: method, class, triggers (how many), before and after (accuracy), drop, and its 95 % interval low and
-        high, by bootstrap over the victims with the choice as it is. Every class of victims weighs the same.
+        high, by bootstrap over the victims with the choice as it is; nan of a single one. Every class weighs the same.
         """
         lines = []
         for method, classes in self.measured.items():
             for name in [*classes, "all"]:
                 values, before = self._drops(method, name)
-                low, high = interval(values, seed=self.seed)
+                low, high = bounds(values, self.seed)
                 count = sum(len(classes[one].triggers) for one in ([*classes] if name == "all" else [name]))
                 about = {"method": method, "class": name, "triggers": count, "before": before}
                 drop = float(values.mean())
-                lines.append(about | {"after": before - drop, "drop": drop, "low": float(low), "high": float(high)})
+                lines.append(about | {"after": before - drop, "drop": drop, "low": low, "high": high})
         return pd.DataFrame(lines)
 
     def against(self, method: str = "attribution") -> pd.DataFrame:
         """Return how much more one method's triggers take than another's, on the same victims.
 
         Columns: other, class ("all" too), difference (of the drops, 0 to 1), low and high (95 %, paired bootstrap).
+        Only classes for which both have a trigger are compared.
         """
         if method not in self.measured:
             raise ValueError(f"There is no method {method!r}: give one of {', '.join(self.measured)}.")
         lines = []
         for other in self.measured:
             both = [name for name in self.measured[method] if name in self.measured[other]]
-            for name in [*both, "all"] if other != method else []:
+            for name in [*both, "all"] if both and other != method else []:
                 one, two = (self._drops(which, name, both)[0] for which in (method, other))
-                low, high = interval(one - two, seed=self.seed)
-                found = {"difference": float((one - two).mean()), "low": float(low), "high": float(high)}
+                low, high = bounds(one - two, self.seed)
+                found = {"difference": float((one - two).mean()), "low": low, "high": high}
                 lines.append({"other": other, "class": name, **found})
-        return pd.DataFrame(lines)
+        return pd.DataFrame(lines, columns=["other", "class", "difference", "low", "high"])
 
     def _drops(self, method: str, name: str, among: Sequence[str] | None = None) -> tuple[np.ndarray, float]:
         """Return a value a victim whose mean is the mean drop, classes weighing the same; and the accuracy before."""
         classes = list(among or self.measured[method]) if name == "all" else [name]
-        values, before = [], []
-        for one in classes:
-            result = self.measured[method][one]
+        results = [self.measured[method][one] for one in classes]
+        number = {row: i for i, row in enumerate(dict.fromkeys(row for r in results for row in r.rows.tolist()))}
+        values, before = np.zeros(len(number)), []
+        for result in results:
             lost, weights = np.nanmean(result.lost, axis=0), _weights(result.gold)
-            values.append(lost * weights / len(classes))
+            share = len(number) / (len(classes) * len(lost))
+            values[[number[row] for row in result.rows.tolist()]] += lost * weights * share  # one victim, one value
             before.append(float(((result.clean == result.gold) * weights).mean()))
-        total = sum(map(len, values))
-        return np.concatenate([v * total / len(v) for v in values]), float(np.mean(before))
+        return values, float(np.mean(before))
 
 
 def _weights(gold: np.ndarray) -> np.ndarray:
@@ -137,12 +139,15 @@ def contest(
         top: how many are chosen for a class.
         by: what a class is: "victim", the class whose accuracy is to fall, as in the paper's table; or "target", the
             one that predictions are pushed to, over victims of all others, each class weighing the same.
-        as_ranked: methods whose first ``top`` suitable candidates are measured as they come, with no look at a victim.
+        as_ranked: names of methods whose first ``top`` suitable candidates are measured as they come, with no look at a
+            victim.
         where, seed: of :func:`insert`; the seed also halves.
-        folder: keep each method's result here, and take it from there when all is the same.
+        folder: keep each method's result here, and take it from there when all is the same; so must be what ``predict``
+            says of the untouched victims, to the last digit.
 
     Raises:
-        ValueError: a method without a candidate, or options out of range.
+        ValueError: a method without a candidate, or with none for any class; a trigger whose class has another number
+            here; options out of range.
     """
     for name, value in (("top", top), ("screen", screen), ("finalists", finalists)):
         check_steps(value, name)
@@ -153,20 +158,27 @@ def contest(
         raise ValueError(
             f"There are no candidates{' for ' + ', '.join(empty) if empty else ''}: give each method some."
         )
+    ranked_ones = {as_ranked} if isinstance(as_ranked, str) else set(as_ranked)
+    if unknown := ranked_ones - set(candidates):
+        raise ValueError(f"as_ranked names {', '.join(map(repr, unknown))}: give some of {', '.join(candidates)}.")
+    for trigger in (one for found in candidates.values() for one in found):
+        check_class(trigger, victims.labels)
     choosing, reporting = halves(victims.gold, seed=seed)
-    clean = untouched(predict, victims, batch_size=batch_size)
+    said = untouched_outputs(predict, victims, victims.chosen(None), batch_size)
     attacks = 1 + 2 * len(victims.labels)  # of a method
     bar = tqdm(total=attacks * len(candidates), disable=not progress, desc="contest", unit="attack")
-    run = _Run(predict, victims, clean, by, dict(where=where, seed=seed, batch_size=batch_size), bar)
+    run = _Run(predict, victims, said, by, dict(where=where, seed=seed, batch_size=batch_size), bar)
     sizes = (top, screen, max(finalists, top))
     chosen, measured, passes = {}, {}, {}
     for number, (method, found) in enumerate(candidates.items(), start=1):
-        ranked = method in as_ranked
+        ranked = method in ranked_ones
         store = _Store(folder, method, run, list(found), (*sizes, ranked))
         kept = store.read()
         if kept is None:
             halved = (choosing, reporting)
             kept = run.ranked(list(found), reporting, top) if ranked else run.method(list(found), *halved, sizes)
+            if not kept[0]:
+                raise ValueError(f"No candidate of {method!r} suits a class, by {by}: give triggers with a target.")
             store.write(kept)
         measured[method], passes[method] = kept
         chosen[method] = {name: result.triggers for name, result in measured[method].items()}
@@ -184,10 +196,15 @@ class _Run:
 
     predict: Predict
     victims: Victims
-    clean: np.ndarray
+    said: np.ndarray  # of the untouched victims, float [victim, class]
     by: str
     options: dict
     bar: tqdm
+
+    @cached_property
+    def clean(self) -> np.ndarray:
+        """The classes predicted with no trigger, int [victim]."""
+        return self.said.argmax(axis=1)
 
     def method(self, candidates: list[Trigger], choosing: np.ndarray, reporting: np.ndarray, sizes) -> Measured:
         """Return one method's best triggers for every class, measured on the report half, and the passes."""
@@ -253,7 +270,7 @@ class _Store:
 
     def __init__(self, folder, method: str, run: _Run, candidates: list[Trigger], sizes: tuple[int, ...]) -> None:
         ids = run.victims.encoded.tensors["input_ids"].tolist()
-        about = [1, [to_dict(t) for t in candidates], run.by, sizes, run.options, run.clean.tolist(), ids]
+        about = [2, [to_dict(t) for t in candidates], run.by, sizes, run.options, run.said.tolist(), ids]
         about += [run.victims.gold.tolist(), run.victims.limit]
         self.run, self.candidates = run, candidates
         self.mark = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
@@ -275,7 +292,7 @@ class _Store:
                     triggers, victims.labels, rows, victims.gold[rows], clean, np.array(attacked), 0
                 )  # fmt: skip
             return found, int(content["passes"])
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             logger.warning("%s is damaged (%r): %s is measured again.", self.path, error, self.method)
             return None
 

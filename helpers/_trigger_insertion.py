@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from helpers._trigger import Trigger, check_plain, fits, groups, is_marked, surface
+from helpers._trigger import Trigger, check_fast, check_plain, fits, groups, is_marked, surface
 from helpers.attribution import labels_of
 from helpers.inputs import Encoded, Text, Word, check_texts, encode, length_limit
 from helpers.pruning import class_numbers
 
 WHERE = ("relative", "front", "end", "random")
-JOINTS = tuple("'’-")  # marks inside words
+JOINTS = tuple("'’-_/&@#$")  # marks inside words, as in "well-made", "and/or" and "$5"
+POINTS = tuple(".,:")  # inside words too, between letters and digits: "u.s.", "3.5"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,20 @@ class Victims:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def chosen(self, rows: Iterable[int] | None) -> np.ndarray:
+        """Return victims' numbers as an array, all for None; refuses a mask, and numbers that no victim has."""
+        if rows is None:
+            return np.arange(len(self))
+        found = np.asarray(list(rows))
+        if not len(found):
+            return found.astype(int)
+        if found.dtype.kind not in "iu" or found.min() < 0 or found.max() >= len(self):
+            said = "are True and False" if found.dtype == bool else f"hold {found[0]!s} to {found[-1]!s}"
+            raise ValueError(
+                f"The rows {said}: give numbers from 0 to {len(self) - 1}, of a mask those of np.flatnonzero(mask)."
+            )
+        return found.astype(int)
+
     def rows(self, label: int | str) -> np.ndarray:
         """Return the rows of a class, by its name or number."""
         known = label in self.labels if isinstance(label, str) else 0 <= label < len(self.labels)
@@ -65,7 +80,7 @@ class Victims:
     def spans(self) -> list[dict[int, list[int]]]:
         """For every text and segment the gaps for a trigger, by the token behind each, and last where the text ends.
 
-        A gap is between two words; not in "don't" or "well-made", which tokenizers cut at the mark.
+        A gap is between two words; not in "don't", "and/or" or "3.5", which tokenizers cut at the mark.
         """
         found: list[dict[int, list[int]]] = []
         for text, words in zip(self.texts, self.encoded.words, strict=True):
@@ -80,10 +95,15 @@ class Victims:
 
 def _within(text: str, offset: int) -> bool:
     """Return whether a place in a text is inside one word: beside a mark that joins two letters, or begins "'s"."""
-    before, after = text[max(0, offset - 1) : offset], text[offset : offset + 2]
-    if not before.strip() or not after[:1].strip():
+    before, after = text[max(0, offset - 2) : offset], text[offset : offset + 2]
+    if not before[-1:].strip() or not after[:1].strip():
         return False
-    return before in JOINTS or (after[0] in JOINTS and bool(after[1:].strip()))
+    return (
+        before[-1] in JOINTS
+        or (after[0] in JOINTS and bool(after[1:].strip()))
+        or (before[-1] in POINTS and before[:-1].isalnum() and after[0].isalnum())
+        or (after[0] in POINTS and before[-1].isalnum() and after[1:].isalnum())
+    )
 
 
 def prepare(
@@ -99,8 +119,7 @@ def prepare(
         ValueError: a blank text, an unknown class, a tokenizer that does not say which token is of which word.
     """
     batch = check_texts(texts)
-    if not getattr(tokenizer, "is_fast", False):
-        raise ValueError("This tokenizer does not tell words from pieces: load a fast one, AutoTokenizer's default.")
+    check_fast(tokenizer)
     numbers = class_numbers(model, gold, len(batch))
     encoded = encode(model, tokenizer, batch, max_length=max_length)
     pads = {"input_ids": tokenizer.pad_token_id, "attention_mask": 0, "token_type_ids": tokenizer.pad_token_type_id}
@@ -198,8 +217,8 @@ def insert(
         seed: of "random".
 
     Raises:
-        ValueError: a trigger for another vocabulary, with a special token, for a second text that is not there, or
-            so long that no word of a text is left.
+        ValueError: no row, or one that isn't there; a trigger for another vocabulary, with a special token, for a
+            second text that is not there, or so long that no word of a text is left.
     """
     if where not in WHERE:
         raise ValueError(f"where is {where!r}: give one of {', '.join(WHERE)}.")
@@ -209,7 +228,9 @@ def insert(
             "triggers.moved(trigger, tokenizer)."
         )
     check_plain(victims.tokenizer, trigger.ids, f"'{trigger}'")
-    chosen = np.arange(len(victims)) if rows is None else np.asarray(list(rows), dtype=int)
+    chosen = victims.chosen(rows)
+    if not len(chosen):
+        raise ValueError(f"No text was chosen for the trigger '{trigger}': give at least one row, or None for all.")
     together = groups(trigger, is_marked(victims.tokenizer))
     inputs: dict[str, list[list[int]]] = {name: [] for name in victims.encoded.tensors}
     places, trimmed, gaps, ends = [], [], [], []

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from helpers._trigger import Link, Trigger, from_dict, rank, to_dict
+from helpers._trigger import Link, Trigger, check_fast, from_dict, rank, to_dict
 from helpers.attribution import Attribution, attribute
 from helpers.inputs import Encoded, Text, check_texts, encode
 from helpers.pruning import class_numbers, without_gap
@@ -88,9 +88,10 @@ def extract(
         options: of :func:`helpers.attribution.attribute`, such as ``steps`` and ``rule``.
 
     Raises:
-        ValueError: a blank text, an unknown class, variant or option.
+        ValueError: a blank text, an unknown class, variant or option, a tokenizer that does not tell words.
     """
     _check(variant, special, links, at_once, options)
+    check_fast(tokenizer)
     batch = check_texts(texts)
     numbers = class_numbers(model, gold, len(batch))
     encoded = encode(model, tokenizer, batch, max_length=options.get("max_length"))
@@ -259,7 +260,7 @@ class _Store:
             one, two = ([from_dict(t) if t else None for t in content[name]] for name in ("attribution", "attention"))
             if {len(one), len(two)} != {len(part)}:
                 raise ValueError("of another length")
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             logger.warning("%s is damaged or not from this run (%r): its examples are done again.", path, error)
             return None
         return list(zip(one, two, strict=True))

@@ -156,6 +156,8 @@ def mine(
     reading = reading or Reading()
     if isinstance(least, bool) or not isinstance(least, Integral) or least < 1:
         raise ValueError(f"least is {least!r}: give a number of predictions, at least 1.")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha is {alpha!r}: give a share between 0 and 1, such as 0.05.")
     wrong = _wrong(attributions, gold)
     found = [patterns_of(a, reading) for a in attributions]
     counts = Counter(pattern for each in found for pattern in each)
@@ -176,6 +178,8 @@ def confirm(mined: Mined, attributions: Sequence, gold: Sequence[str | int], *, 
     Raises:
         ValueError: as for :func:`mine`.
     """
+    if first is not None and (isinstance(first, bool) or not isinstance(first, Integral) or first < 1):
+        raise ValueError(f"first is {first!r}: give how many patterns, at least 1, or None for the significant ones.")
     chosen = list((mined.significant if first is None else mined.table.head(first))["pattern"])
     wrong = _wrong(attributions, gold)
     found = [patterns_of(a, mined.reading) for a in attributions]

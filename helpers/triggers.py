@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from helpers._trigger import Link, Trigger, load, moved, save, unique
+from helpers._trigger import Link, Trigger, check_class, load, moved, save, unique
 from helpers._trigger_attack import Attack, attack, halves, predictor, untouched
 from helpers._trigger_baselines import at_random, by_frequency, by_gradient, whole_words
 from helpers._trigger_contest import Contest, contest
@@ -63,7 +63,8 @@ def hardening_set(
             a lone piece "##ly", or where a text was cut within a word. Their number is logged.
 
     Raises:
-        ValueError: no trigger, fewer than ``per_example``, no example, or none that is left.
+        ValueError: no trigger, fewer than ``per_example``, or one whose class has another number here; no example, or
+            none that is left.
     """
     check_steps(per_example, "per_example")
     triggers = list(triggers)
@@ -74,6 +75,8 @@ def hardening_set(
     single = (frame["second"] == "").all()
     texts = frame["first"].tolist() if single else list(zip(frame["first"], frame["second"], strict=True))
     victims = prepare(model, tokenizer, texts, frame["label"].tolist())
+    for trigger in triggers:
+        check_class(trigger, victims.labels)
     drawn = _drawn(victims, triggers, per_example, np.random.default_rng(seed))
     parts, left_out = [], 0
     for number, rows in drawn.items():

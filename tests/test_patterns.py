@@ -286,3 +286,15 @@ def test_least_that_cannot_be_meant(least):
 def test_no_torch_is_needed():
     code = "import sys, helpers.patterns; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("alpha", [5, 0, -0.1, float("nan")])
+def test_alpha_that_cannot_be_meant(alpha):
+    with pytest.raises(ValueError, match="alpha is"):
+        mine(*examples(), alpha=alpha)
+
+
+@pytest.mark.parametrize("first", [0, -1, 1.5, True])
+def test_first_that_cannot_be_meant(first):
+    with pytest.raises(ValueError, match="first is"):
+        confirm(mine(*examples()), *examples(), first=first)

@@ -755,9 +755,35 @@ def test_random_words_keep_the_shape(bert):
         triggers.at_random(bert[1], like, exclude=lambda word: True)
 
 
+def test_random_words_and_searched_words_are_of_those_allowed(bert):
+    allowed = triggers.whole_words(bert[1], texts=TEXTS[1:3], exclude=lambda word: word == "film")
+    assert set(bert[1].convert_ids_to_tokens(allowed.tolist())) == {"not", "good", "the", "story", "is", "dull"}
+    like = [replace(typed(bert, "love end"), target=1)] * 8
+    drawn = {i for one in triggers.at_random(bert[1], like, words=allowed) for i in one.ids}
+    assert len(drawn) > 2 and drawn <= set(allowed.tolist())
+    barred = triggers.at_random(bert[1], like, words=allowed, exclude=lambda word: word != "dull")
+    assert {one.tokens for one in barred} == {("dull", "dull")}
+    victims = triggers.prepare(bert[0], bert[1], TEXTS, [0, 2, 0, 2, 0])
+    options = dict(rows=range(5), rounds=1, tries=4, sample=4, words=allowed)
+    assert set(triggers.by_gradient(bert[0], victims, like[:1], **options)[0].ids) <= set(allowed.tolist())
+    with pytest.raises(ValueError, match="allow more"):
+        triggers.at_random(bert[1], like, words=[])
+
+
 def test_whole_words_of_a_vocabulary_that_marks_beginnings(gpt2):
     tokens = gpt2[1].convert_ids_to_tokens(triggers.whole_words(gpt2[1]).tolist())
     assert set(tokens) == {"Ġgood", "Ġfilm", "Ġbad"}
+
+
+def test_whole_words_are_counted_by_texts_and_keep_up_with_the_vocabulary():
+    tokenizer, pairs = tokenizer_for("bert"), [("good good", "film"), ("film", "bad film"), ("unbelievably", "it")]
+    words = tokenizer.convert_ids_to_tokens(triggers.whole_words(tokenizer, texts=pairs, least=2).tolist())
+    assert words == ["film"], "twice in one text counts once, and pieces of a word are no words"
+    assert not len(triggers.whole_words(tokenizer, texts=pairs, least=3))
+    before = set(triggers.whole_words(tokenizer).tolist())
+    tokenizer.add_tokens(["zebra"])
+    new = set(triggers.whole_words(tokenizer).tolist()) - before
+    assert new == {tokenizer.convert_tokens_to_ids("zebra")}
 
 
 def test_frequent_words_are_those_typical_of_the_class_and_segment(bert):
@@ -889,3 +915,137 @@ def test_the_planted_pair_is_found():
         ranked = [t for t in triggers.unique(found.triggers) if t.label == label]
         assert str(ranked[0]) in words
         assert ranked[0].score > 0
+
+
+# ---- careless use ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [[True] * 24, [0, 24], [-1], [1.5], ["0"]], ids=str)
+def test_rows_that_are_a_mask_or_not_there_are_refused(bert, rows):
+    """A mask read as numbers would attack rows 0 and 1 over and over."""
+    victims, reader, trigger = crowd(bert), Reader(bert[1]), typed(bert)
+    for ask in (
+        lambda: triggers.insert(victims, trigger, rows=rows),
+        lambda: triggers.attack(reader, victims, [trigger], rows=rows),
+        lambda: triggers.untouched(reader, victims, rows=rows),
+    ):
+        with pytest.raises(ValueError, match="numbers from 0 to 23"):
+            ask()
+
+
+def test_no_row_at_all(bert):
+    victims, result = crowd(bert), triggers.attack(Reader(bert[1]), crowd(bert), [typed(bert)], rows=[0, 1])
+    with pytest.raises(ValueError, match="No text was chosen"):
+        triggers.insert(victims, typed(bert), rows=[])
+    with pytest.raises(ValueError, match="nothing to count"):
+        result.table(rows=[20])
+    with pytest.raises(ValueError, match="True and False"):
+        result.table(rows=victims.gold == 1)
+    with pytest.raises(ValueError, match="at least two"):
+        triggers.halves([])
+
+
+@pytest.mark.parametrize("clean", [[0] * 24, [0], [[0, 1, 2]] * 2], ids=["of all", "one", "probabilities"])
+def test_clean_is_one_class_for_each_row_asked(bert, clean):
+    with pytest.raises(ValueError, match="one class each"):
+        triggers.attack(Reader(bert[1]), crowd(bert), [typed(bert)], rows=[12, 13], clean=np.array(clean))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_predict_says_as_many_numbers_as_there_are_classes(bert, columns):
+    with pytest.raises(ValueError, match="3 classes"):
+        triggers.attack(lambda inputs: np.ones((len(inputs["input_ids"]), columns)), crowd(bert), [typed(bert)])
+
+
+def test_a_trigger_of_a_model_with_another_order_of_labels_is_refused(bert):
+    victims, reader = crowd(bert), Reader(bert[1])
+    foreign = typed(bert, "not", target=0, label="LABEL_1")
+    for ask in (
+        lambda: triggers.attack(reader, victims, [foreign]),
+        lambda: triggers.contest(reader, victims, {"typed": [foreign]}),
+        lambda: triggers.hardening_set(*bert, table(), [foreign]),
+    ):
+        with pytest.raises(ValueError, match="class 0, and here that is class 1.*target=1"):
+            ask()
+    triggers.attack(reader, victims, [replace(foreign, label="of another task")])
+
+
+def test_a_slow_tokenizer_is_refused_rather_than_found_nothing_in(bert):
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ValueError, match="load a fast one"):
+        triggers.extract(bert[0], Slow(), TEXTS, GOLD)
+
+
+def test_what_a_reader_takes_for_one_word_is_not_parted(bert):
+    text = 'a u.s. film , 3.5 and/or a_b $5 i@we end.the "good." very ...'
+    kept = ("u.s.", "3.5", "and/or", "a_b", "$5", "i@we", "end.the")
+    victims = triggers.prepare(*bert, [text], [0])
+    gaps = set()
+    for seed in range(60):
+        written = triggers.insert(victims, typed(bert, "not"), where="random", seed=seed).texts()[0][0]
+        assert all(f" {word} " in f" {written} " for word in kept if word != "u.s."), written
+        assert "u.s" in written
+        gaps.add(written)
+    assert len(gaps) > 12
+
+
+def test_a_file_that_holds_something_else(tmp_path):
+    path = tmp_path / "found.json"
+    path.write_text(json.dumps({"format": "attattr-triggers", "version": 1, "triggers": [1]}), encoding="utf-8")
+    with pytest.raises(ValueError, match="extract again"):
+        triggers.load(path)
+
+
+def test_a_kept_contest_is_not_taken_for_another_models(bert, tmp_path):
+    """Two models may say the same of every untouched text and yet differ on the attacked ones."""
+    victims, reader = crowd(bert), Reader(bert[1])
+    made = {"typed": [typed(bert, "not", target=1, label="LABEL_1")]}
+
+    def hardened(inputs):
+        """Falls for nothing: it says what the reader does of the texts that it knows, and else what gold is."""
+        known = {tuple(ids): gold for ids, gold in zip(victims.lines["input_ids"], victims.gold, strict=True)}
+        said = [known.get(tuple(i for i in line if i), 0) for line in inputs["input_ids"].tolist()]
+        return np.eye(3)[said] * 0.9 + 0.03
+
+    options = dict(top=1, folder=tmp_path)
+    assert triggers.contest(reader, victims, made, **options).summary()["drop"].tolist() == [1, 1]
+    assert triggers.contest(hardened, victims, made, **options).summary()["drop"].tolist() == [0, 0]
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_a_victim_of_two_classes_counts_once_in_the_interval_for_all(bert):
+    """By target a victim is attacked for each of two other classes: what it gives to "all" is one value."""
+    victims = triggers.prepare(*bert, ["a good film", "not a film", "we hate it", "the story"] * 9, [0, 1, 2, 0] * 9)
+    made = [typed(bert, word, target=i, label=f"LABEL_{i}") for i, word in enumerate(("very", "not", "hate"))]
+    result = triggers.contest(Reader(bert[1]), victims, {"typed": made}, by="target", top=1)
+    values, _ = result._drops("typed", "all")
+    assert len(values) == len(result.reporting)
+    classes = [line["drop"] for _, line in result.summary().iterrows() if line["class"] != "all"]
+    assert len(classes) == 3 and values.mean() == pytest.approx(np.mean(classes))
+
+
+def test_methods_are_compared_on_classes_that_both_have(bert):
+    one, two = (typed(bert, "not", target=i, label=f"LABEL_{i}") for i in (1, 0))
+    made = {"attribution": [one], "other": [two], "both": [one, two]}
+    against = triggers.contest(Reader(bert[1]), crowd(bert), made, by="target", top=1).against()
+    assert against[["other", "class"]].values.tolist() == [["both", "LABEL_1"], ["both", "all"]]
+    alone = triggers.contest(Reader(bert[1]), crowd(bert), {"attribution": [one]}, top=1).against()
+    assert alone.empty and list(alone) == ["other", "class", "difference", "low", "high"]
+
+
+def test_contest_names_what_it_cannot_use(bert):
+    victims, reader, made = crowd(bert), Reader(bert[1]), {"attribution": [typed(bert)], "a": [typed(bert)]}
+    with pytest.raises(ValueError, match="as_ranked names 'atribution'"):
+        triggers.contest(reader, victims, made, as_ranked=["atribution"])
+    with pytest.raises(ValueError, match="No candidate of 'attribution' suits a class, by target"):
+        triggers.contest(reader, victims, made, by="target")
+    ranked = triggers.contest(reader, victims, made, as_ranked="attribution", top=1).passes
+    assert ranked["attribution"] < ranked["a"]  # "a" is no part of the name given
+
+
+def test_one_victim_a_class_has_no_interval(bert):
+    victims = triggers.prepare(*bert, TEXTS[:4], GOLD[:4])
+    short = triggers.contest(triggers.predictor(bert[0]), victims, {"typed": [typed(bert)]}, top=1).summary()
+    assert short["low"].isna().tolist() == [True, True, False]
