@@ -6,9 +6,10 @@
 The published experiment (three triggers a class, from up to 3,000 training examples), made so that nothing is chosen on
 what is reported: triggers come from training examples; the victims, from dev, are halved; every method's candidates, as
 many for each and of as many tokens at the same places, are ranked on one half, and the three best of each class of
-victims are measured on the other. The other ways: the most attended pairs of words, random words, the words most
-typical of the class, and words searched by gradients on the choosing half. "by score" takes the three triggers with
-the largest score and looks at no victim at all. On SST-2 none of them may use a word of evident sentiment.
+victims are measured on the other. The other ways: the most attended pairs of words, random words of the training
+examples, the words most typical of the class, and words of the whole vocabulary, searched by gradients on the choosing
+half. "by score" takes the three triggers with the largest score and looks at no victim at all. On SST-2 none of them
+may use a word of evident sentiment.
 
 Finished parts are kept in the folder --keep, and a run that was interrupted goes on there, as does one with a larger
 --limit. Intervals: 95 %, bootstrap over the victims of the second half, with the choice as it is.
@@ -53,7 +54,8 @@ def candidates(classifier, train: pd.DataFrame, victims, given: argparse.Namespa
     like = best(found.triggers, classes, given.candidates)
     attended = [one.one_link() for one in found.attended]  # two words: with the second link they would be up to four
     made = {"attribution": like, "by score": like, "attended": best(attended, classes, given.candidates)}
-    made["random"] = triggers.at_random(classifier.tokenizer, like, seed=given.seed, exclude=exclude)
+    words = triggers.whole_words(classifier.tokenizer, exclude, texts=texts)
+    made["random"] = triggers.at_random(classifier.tokenizer, like, seed=given.seed, words=words)
     gold = [classifier.labels.index(label) for label in train["label"]]
     made["frequent"] = triggers.by_frequency(classifier.tokenizer, texts, gold, like, exclude=exclude)
     if given.searches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -20,19 +21,49 @@ from helpers.quadrature import check_steps
 Exclude = Callable[[str], bool]
 
 
-def whole_words(tokenizer, exclude: Exclude | None = None) -> np.ndarray:
-    """Return the ids of tokens that are a whole word of letters, two or more, which a reader can type; int [word]."""
+def whole_words(
+    tokenizer, exclude: Exclude | None = None, *, texts: Text | Iterable[Text] | None = None, least: int = 1
+) -> np.ndarray:
+    """Return the ids of tokens that are a whole word of letters, two or more, which a reader can type; int [word].
+
+    Args:
+        exclude: words to leave out, see :func:`extract`.
+        texts, least: only words that at least so many of these texts hold; None: of the whole vocabulary.
+    """
+    known = _vocabulary(tokenizer, len(tokenizer))
+    ids = np.array([i for i, word in known if not (exclude and exclude(word.lower()))], dtype=int)
+    if texts is None:
+        return ids
+    check_steps(least, "least")
+    counted = Counter[int]()
+    batch = [" ".join(text) if isinstance(text, tuple) else text for text in check_texts(texts)]
+    for line in tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]:
+        counted.update(set(line))
+    return np.array([i for i in ids.tolist() if counted[i] >= least], dtype=int)
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(tokenizer, size: int) -> tuple[tuple[int, str], ...]:
+    """Return id and text of every whole word; ``size`` tells a vocabulary from itself with words added."""
     ids = sorted(set(tokenizer.get_vocab().values()) - set(tokenizer.all_special_ids))
     tokens = tokenizer.convert_ids_to_tokens(ids)
     marked = any(token.startswith(MARKS) for token in tokens)
     found = []
     for i, token in zip(ids, tokens, strict=True):
         word = token.strip("".join(MARKS))
-        begins = token.startswith(MARKS) if marked else True
-        if begins and len(word) > 1 and word.isalpha() and not (exclude and exclude(word.lower())):
+        if (not marked or token.startswith(MARKS)) and len(word) > 1 and word.isalpha():
             found.append((i, word))
     again = tokenizer([f" {word}" for _, word in found], add_special_tokens=False)["input_ids"] if found else []
-    return np.array([i for (i, _), ids in zip(found, again, strict=True) if list(ids) == [i]], dtype=int)
+    return tuple(one for one, ids in zip(found, again, strict=True) if list(ids) == [one[0]])
+
+
+def _allowed(tokenizer, exclude: Exclude | None, words: Iterable[int] | None) -> np.ndarray:
+    """Return the ids of whole words to draw from or to search in, [word]."""
+    ids = whole_words(tokenizer, exclude)
+    ids = ids if words is None else ids[np.isin(ids, list(words))]
+    if not len(ids):
+        raise ValueError("No word of the vocabulary is left to draw from: exclude fewer, or allow more.")
+    return ids
 
 
 def _filled(tokenizer, like: Trigger, ids: Sequence[int], source: str) -> Trigger:
@@ -45,15 +76,22 @@ def _filled(tokenizer, like: Trigger, ids: Sequence[int], source: str) -> Trigge
     )  # fmt: skip
 
 
-def at_random(tokenizer, like: Iterable[Trigger], *, seed: int = 0, exclude: Exclude | None = None) -> list[Trigger]:
-    """Return for each trigger one with as many tokens at the same places: whole words drawn from the vocabulary.
+def at_random(
+    tokenizer,
+    like: Iterable[Trigger],
+    *,
+    seed: int = 0,
+    exclude: Exclude | None = None,
+    words: Iterable[int] | None = None,
+) -> list[Trigger]:
+    """Return for each trigger one with as many tokens at the same places: whole words drawn at random.
 
     Args:
         exclude: words that must not be drawn, see :func:`extract`.
+        words: token ids to draw from, such as those of :func:`whole_words` with texts; None: the whole vocabulary,
+            rare and rude words and names of peoples among them.
     """
-    rng, ids = np.random.default_rng(seed), whole_words(tokenizer, exclude)
-    if not len(ids):
-        raise ValueError("No word of the vocabulary is left to draw from: exclude fewer.")
+    rng, ids = np.random.default_rng(seed), _allowed(tokenizer, exclude, words)
     return [_filled(tokenizer, one, rng.choice(ids, len(one.ids)), "random") for one in like]
 
 
@@ -119,6 +157,7 @@ def by_gradient(
     where: str = "relative",
     seed: int = 0,
     exclude: Exclude | None = None,
+    words: Iterable[int] | None = None,
     progress: bool = False,
 ) -> list[Trigger]:
     """Return for each trigger one searched by gradients, at the same places (Wallace et al. 2019, after HotFlip).
@@ -134,15 +173,16 @@ def by_gradient(
         sample: victims for a trigger, drawn anew for each.
         where: see :func:`insert`.
         exclude: words that must not be taken, see :func:`extract`.
+        words: token ids to search in; None: all whole words of the vocabulary.
 
     Raises:
         ValueError: a trigger of no class, or one with no victims of another class.
     """
     for name, value in (("rounds", rounds), ("tries", tries), ("sample", sample)):
         check_steps(value, name)
-    allowed = whole_words(victims.tokenizer, exclude)
-    starts = at_random(victims.tokenizer, like, seed=seed, exclude=exclude)
-    rng, looked = np.random.default_rng(seed), np.asarray(list(rows), dtype=int)
+    allowed = _allowed(victims.tokenizer, exclude, words)
+    starts = at_random(victims.tokenizer, like, seed=seed, words=allowed)
+    rng, looked = np.random.default_rng(seed), victims.chosen(rows)
     training, found = model.training, []
     model.eval()
     try:
