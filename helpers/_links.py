@@ -11,16 +11,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from helpers import _display as show
-
-
-class Link(NamedTuple):
-    """The attention link of one head by which the token at ``query`` receives from the token at ``key``."""
-
-    layer: int
-    head: int
-    query: int
-    key: int
-    score: float
+from helpers._link import Link
 
 
 def strongest(a, k: int, layer: int | None = None) -> list[Link]:

@@ -8,23 +8,14 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from helpers._link import Link
 from helpers.records import read_json, write_json
 
 FORMAT = "attattr-triggers"
 VERSION = 1
 MARKS = ("Ġ", "▁")  # how byte-level and sentence-piece vocabularies mark a token that begins a word
-
-
-class Link(NamedTuple):
-    """One entry of a head's matrix in the source example; query and key are token positions there."""
-
-    layer: int
-    head: int
-    query: int
-    key: int
-    score: float
 
 
 @dataclass(frozen=True)

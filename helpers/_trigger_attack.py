@@ -166,7 +166,7 @@ def attack(
             if which.any():
                 inserted = insert(victims, trigger, rows=chosen[which], where=where, seed=seed)
                 lengths = [len(ids) for ids in inserted.inputs["input_ids"]]
-                found = outputs(predict, inserted.batch, lengths, victims.labels, batch_size)
+                found = outputs(predict, inserted.batch, lengths, victims, batch_size)
                 attacked[number, which] = found.argmax(axis=1)
                 bar.update(len(lengths))
     return Attack(triggers, victims.labels, chosen, gold, np.asarray(clean), attacked, count)
@@ -187,16 +187,15 @@ def untouched_outputs(predict: Predict, victims: Victims, rows: np.ndarray, batc
     def batch(which: Sequence[int]) -> dict[str, Tensor]:
         return victims.encoded.batch([chosen[i] for i in which])
 
-    return outputs(predict, batch, lengths, victims.labels, batch_size)
+    return outputs(predict, batch, lengths, victims, batch_size)
 
 
 def outputs(
-    predict: Predict, batch: Callable, lengths: Sequence[int], labels: Sequence[str], batch_size: int | None
+    predict: Predict, batch: Callable, lengths: Sequence[int], victims: Victims, batch_size: int | None
 ) -> np.ndarray:
     """Return what ``predict`` says, float [text, class]; texts of like length share a batch."""
-    found = np.empty((len(lengths), len(labels)))
-    on_cpu = not lengths or next(iter(batch([0]).values())).device.type == "cpu"
-    for which in batches_by_length(lengths, batch_size, on_cpu=on_cpu):
+    labels, found = victims.labels, np.empty((len(lengths), len(victims.labels)))
+    for which in batches_by_length(lengths, batch_size, on_cpu=victims.encoded.on_cpu):
         output = np.asarray(predict(batch(which)))
         if output.shape != (len(which), len(labels)) or not np.isfinite(output).all():
             raise ValueError(

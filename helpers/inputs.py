@@ -53,8 +53,12 @@ class Encoded:
 
     def rows_by_length(self, batch_size: int | None = None) -> Iterator[list[int]]:
         """Yield the rows of batches as :func:`batches_by_length` makes them."""
-        on_cpu = next(iter(self.tensors.values())).device.type == "cpu"
-        return batches_by_length([len(tokens) for tokens in self.tokens], batch_size, on_cpu=on_cpu)
+        return batches_by_length([len(tokens) for tokens in self.tokens], batch_size, on_cpu=self.on_cpu)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the tensors are in the processor's memory."""
+        return next(iter(self.tensors.values())).device.type == "cpu"
 
 
 def batches_by_length(

@@ -9,9 +9,9 @@ import warnings
 
 import numpy as np
 import pytest
+from browser import dump, needs_browser
 from sample import HARD, sample
 from test_exercises import answered, made
-from test_gallery_browser import BROWSER, FLAGS
 from tiny import save_tiny
 
 from helpers import cli, exercises, report
@@ -172,7 +172,7 @@ document.body.append(frame);
 </script></body>"""
 
 
-@pytest.mark.skipif(not BROWSER, reason="no chromium on this machine (Debian: apt install chromium)")
+@needs_browser
 def test_the_page_shows_its_figures_with_the_network_cut(tmp_path):
     script = "<script>hacked=1</script>"
     hard = sample((*HARD, script, "<img", "src=x", "onerror=hacked=1>"), labels=("negative", script))
@@ -180,9 +180,7 @@ def test_the_page_shows_its_figures_with_the_network_cut(tmp_path):
     page = report.page(many, np.array([[0.02, 0.98]] * 2), title=f"a {script} title", facts="$x_1$ & more")
     (tmp_path / "page.html").write_text(page, encoding="utf-8")
     (tmp_path / "probe.html").write_text(PROBE, encoding="utf-8")
-    network = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
-    url = (tmp_path / "probe.html").as_uri()
-    done = subprocess.run([BROWSER, *FLAGS, *network, "--dump-dom", url], capture_output=True, text=True, timeout=120)
+    done = dump(tmp_path / "probe.html", tmp_path / "profile")
     counted = re.search(r"PAGE\|([\d|]+)\|END", done.stdout)
     assert counted, done.stderr[-2000:]
     figures, drawn, fetched, hacked, width = map(int, counted[1].split("|"))

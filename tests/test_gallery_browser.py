@@ -1,34 +1,24 @@
 """The gallery as a browser without a network shows it: figures drawn, formulas laid out, nothing wider than a phone.
 
 ``ATTATTR_GALLERY`` names a gallery that was built before; without it a small one is made up here.
-With ``ATTATTR_NEED_BROWSER`` set, a missing browser is a failure.
 """
 
 import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
 import plotly.graph_objects as go
 import pytest
+from browser import dump, needs_browser
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from helpers.gallery import Entry, build_gallery
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-if not BROWSER and os.environ.get("ATTATTR_NEED_BROWSER"):
-    pytest.fail("ATTATTR_NEED_BROWSER is set, and there is no chromium", pytrace=False)
-pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium on this machine (Debian: apt install chromium)")
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
-    *("--allow-file-access-from-files", "--enable-logging=stderr", "--v=0", "--window-size=1200,900"),
-    "--virtual-time-budget=30000",  # timers run at once, and the page is read when none is left
-]
+pytestmark = needs_browser
 PHONE = 390
 # Each page is opened in a frame as wide as a phone; what it holds is written down once everything is drawn.
 PROBE = """<!DOCTYPE html><body><script>
@@ -95,9 +85,7 @@ def opened(tmp_path_factory):
         shutil.copytree(given, gallery)
     names = sorted(path.name for path in gallery.glob("*.html"))
     (gallery / "probe.html").write_text(PROBE % (json.dumps(names), PHONE), encoding="utf-8")
-    network = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}"]
-    url = (gallery / "probe.html").as_uri()
-    done = subprocess.run([BROWSER, *FLAGS, *network, "--dump-dom", url], capture_output=True, text=True, timeout=120)
+    done = dump(gallery / "probe.html", folder / "profile")
     pages = {}
     for line in re.findall(r"PAGE\|([^<]+)", done.stdout):
         name, *counts, display = line.split("|")

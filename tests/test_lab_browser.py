@@ -1,12 +1,10 @@
 """The controls as one finds them in a real JupyterLab: a browser runs a notebook, moves a slider, and reads the page.
 
-The server and the browser are on loopback; a request for any other host fails the test. With ``ATTATTR_NEED_BROWSER``
-set, a missing browser is a failure.
+The server and the browser are on loopback; a request for any other host fails the test.
 """
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from browser import BROWSER, needs_browser
 from made_up import notebook
 from playwright.sync_api import sync_playwright
 from sample import sample
@@ -22,10 +21,7 @@ from sample import sample
 from helpers.records import ROOT
 from helpers.tree import attribution_tree, objective
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
-if not BROWSER and os.environ.get("ATTATTR_NEED_BROWSER"):
-    pytest.fail("ATTATTR_NEED_BROWSER is set, and there is no chromium", pytrace=False)
-pytestmark = pytest.mark.skipif(not BROWSER, reason="no chromium on this machine (Debian: apt install chromium)")
+pytestmark = needs_browser
 
 SLIDER = """
 import numpy as np

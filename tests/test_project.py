@@ -119,7 +119,7 @@ ARROWS = {
     "surgery": {"attention"},
     "_edges": set(),
     "faithfulness": {"_edges", "pruning"},
-    "_trigger": {"records"},
+    "_trigger": {"_link", "records"},
     "_trigger_lexicon": set(),
     "_trigger_insertion": {"_trigger", "pruning"},
     "_trigger_search": {"_trigger", "pruning"},
@@ -148,7 +148,8 @@ ARROWS = {
     # figures and controls
     "_display": set(),
     "_heatmaps": {"_display"},
-    "_links": {"_display"},
+    "_link": set(),
+    "_links": {"_display", "_link"},
     "_cover": {"_links"},
     "_pruning_view": {"_display"},
     "_tree_place": {"_display", "_tree_problem"},
