@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,12 +69,16 @@ def attribute_inputs(
     floor: float = FLOOR,
     gap: bool = True,
     batch_tokens: int = BATCH_TOKENS,
+    read: Callable[[Any], Tensor] | None = None,
 ) -> Scores:
     """Attribute as :func:`attribute` does, for a batch of ready-made model inputs padded on either side.
 
     Args:
         inputs: what ``model(**inputs)`` takes, tensors [batch, token].
         target: class indices [batch]; None for the predicted classes.
+        read: what to explain of a model that is no classifier of texts: a function from the model's outputs to logits
+            [batch, class], over which ``output`` and ``target`` are taken. ``lambda o: o.start_logits`` explains where
+            an answer starts, ``lambda o: o.logits[:, 5]`` the label of token 5. None: the classifier's logits.
 
     The other arguments, and what is raised: see :func:`attribute`.
     """
@@ -83,7 +88,7 @@ def attribute_inputs(
     if wrong or len({len(value) for value in inputs.values()}) != 1:
         shapes = {name: tuple(getattr(value, "shape", ())) for name, value in inputs.items()}
         raise ValueError(f"inputs have the shapes {shapes}: tensors [batch, token] with one batch size are needed.")
-    return attribute_planned(model, dict(inputs), target, layers, plan)
+    return attribute_planned(model, dict(inputs), target, layers, plan, read or logits_of)
 
 
 @dataclass(frozen=True)
@@ -122,21 +127,27 @@ def plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens) 
     return Plan((int(steps),), rule, output, baseline, tolerance, floor, bool(gap), batch_tokens)
 
 
-def attribute_planned(model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan) -> Scores:
+def attribute_planned(
+    model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan, read: Callable[[Any], Any] = logits_of
+) -> Scores:
     """Attribute one batch by a checked plan; see :func:`attribute_inputs`."""
+
+    def logits_at(inputs: Mapping[str, Tensor]) -> Tensor:
+        return _checked(read(model(**inputs)))
+
     with torch.inference_mode(False), touch(model, record=True) as session, _frozen(model):
         blocks = Blocks(model, session)
         with torch.no_grad(), blocks.watch():
-            logits = _logits(model(**inputs))
+            logits = logits_at(inputs)
         _check_finite(logits)
         attention, values = dict(session.attention), dict(session.values)
         layers = _layers(layers, session.calls)
         _check_square(attention)
         session.record = False
-        blocks.narrow(lambda: _logits(model(**inputs)), logits)
+        blocks.narrow(lambda: logits_at(inputs), logits)
         predicted = logits.argmax(-1)
         target = predicted if target is None else _class_indices(target, logits)
-        path = _Path(model, session, blocks, inputs, target, _function(model, plan.output), plan.batch_tokens)
+        path = _Path(logits_at, session, blocks, inputs, target, _function(model, plan.output), plan.batch_tokens)
         value = path.function(logits, target)
         parts = [_layer(path, layer, attention[layer], values[layer], value, plan) for layer in layers]
     scores, start, gap, steps = (torch.stack(part, dim=1) for part in zip(*parts, strict=True))
@@ -160,11 +171,11 @@ def _frozen(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _logits(outputs) -> Tensor:
-    logits = logits_of(outputs)
-    if logits is None or logits.ndim != 2:
+def _checked(logits: object) -> Tensor:
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise UnsupportedModelError(
-            "The model gives no class logits [batch, class]: load it with AutoModelForSequenceClassification."
+            "The model gives no class logits [batch, class]: load it with AutoModelForSequenceClassification, or say "
+            f"with `read` what of its outputs to explain ({tuple(getattr(logits, 'shape', ()))} is what it gave)."
         )
     return logits
 
@@ -227,7 +238,7 @@ def _function(model: PreTrainedModel, output: str) -> Callable[[Tensor, Tensor],
 class _Path:
     """The straight path of one layer's contexts from C0 to C, and the rest of the model behind it."""
 
-    model: PreTrainedModel
+    logits_at: Callable[[Mapping[str, Tensor]], Tensor]
     session: Touch
     blocks: Blocks
     inputs: dict[str, Tensor]
@@ -240,7 +251,7 @@ class _Path:
         self.session.contexts = {layer: contexts}
         rows = rows.repeat(copies)
         with self.blocks.begin_at(layer, rows):
-            logits = _logits(self.model(**{name: tensor[rows] for name, tensor in self.inputs.items()}))
+            logits = self.logits_at({name: tensor[rows] for name, tensor in self.inputs.items()})
         return self.function(logits, self.target[rows])
 
     def start(self, layer: int, contexts: Tensor) -> Tensor:
