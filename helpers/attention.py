@@ -222,11 +222,14 @@ def _attention(
     return context.transpose(1, 2).contiguous(), weights
 
 
-def count_call(module: nn.Module) -> None:
-    """Count one attention call of a module (or of a block that holds it) in every open block, done or left out."""
+def count_call(module: nn.Module, calls: int = 1) -> None:
+    """Count attention calls of a module (or of a block that holds it) in every open block, done or left out.
+
+    -1 takes one back: a layer that runs in two parts, for some rows and then for others, is one layer.
+    """
     for session in _OPEN.get():
         if id(module) in session.modules:
-            session.calls += 1
+            session.calls += calls
 
 
 def _weights(query, key, mask, scaling, sessions, value) -> Tensor:

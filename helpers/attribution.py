@@ -14,7 +14,7 @@ exactly: the gradients of the contexts are summed first, and one product with th
 [query, key] matrix once (:mod:`helpers.engine`). With a baseline A0 instead of 0 the path is
 A0 + a (A - A0), and A - A0 takes the place of A in front.
 
-Where F is smooth in a, few Gauss points do. DistilBERT's head has a ReLU, a kink that no rule gets over
+Where F is smooth in a, few points do. DistilBERT's head has a ReLU, a kink that no rule gets over
 quickly: there "auto" takes many more points, and says so in ``steps``.
 """
 
@@ -30,7 +30,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from helpers.attention import check_model
-from helpers.engine import AUTO_STEPS, BATCH_TOKENS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of
+from helpers.engine import AUTO_STEPS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of, tokens_at_once
 from helpers.inputs import Text, check_texts, encode, is_text
 from helpers.result import Attribution
 
@@ -54,7 +54,8 @@ def attribute(
     floor: float = FLOOR,
     gap: bool = True,
     max_length: int | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
+    precision: str = "float32",
     progress: bool = False,
 ) -> Attribution | list[Attribution]:
     """Attribute the model's output to every attention link: Attr_h(A) = A_h * integral of dF(aA)/dA_h da.
@@ -68,11 +69,11 @@ def attribute(
         texts: a string, a (first, second) pair, or a list of either.
         target: the class to explain, by index or label name; one for all texts or one a text. None:
             the predicted class.
-        steps: the number of points, or "auto": Gauss points are doubled (6, 12, ... 192) until every layer's
-            |gap| is at most ``tolerance`` * |F(A) - F(start)|, or ``floor``. The gap is a guide to the error of
-            single scores, not a bound: errors of opposite sign cancel in it (notebook 01, section 6).
-        rule: "right" (the paper's; default for a number of steps), "left" (the released code's),
-            "midpoint" or "gauss" (what "auto" uses).
+        steps: the number of points, or "auto": points are added (4, 9, 19, 39, 79, at last 192), layer by layer,
+            until the layer's |gap| is at most ``tolerance`` * |F(A) - F(start)|, or ``floor``. The gap is a guide to
+            the error of single scores, not a bound: errors of opposite sign cancel in it (notebook 01, section 6).
+        rule: "right" (the paper's; default for a number of steps), "left" (the released code's), "midpoint", "gauss",
+            or "nested" (what "auto" uses: four Gauss points, and more that keep the ones before).
         output: F: "probability" of the target, its "logit" or its "log-probability". A model with one
             output is explained by its raw output, whatever is asked: a softmax over one class is constant.
         layers: which layers, from 0; None for all.
@@ -82,8 +83,11 @@ def attribute(
         gap: False leaves out F at the start, a pass a layer that only the gap needs: ``start`` and ``gap`` are nan
             then. For a number of steps only, "auto" goes by the gap.
         max_length: cut texts to so many tokens; None: to what the model can read.
-        batch_tokens: at most about so many tokens go through the model at once (texts times points times length);
-            half as many for the rest of a batch of texts that runs out of memory.
+        batch_tokens: at most about so many tokens go through the model at once (texts times layers times points times
+            length); half as many for the rest of a batch that runs out of memory. None: 1024 on a processor, 16384
+            on a GPU.
+        precision: "float32", or "bfloat16" for the passes along the path: quicker where the hardware has it, with
+            errors of about 1 % (``benchmarks/attribution.py``). Sums stay in float32. For a number of steps only.
         progress: show a progress bar over texts.
 
     Returns:
@@ -99,12 +103,13 @@ def attribute(
     check_model(model)
     batch = check_texts(texts)
     layers = tuple(layers) if isinstance(layers, Iterable) else layers
-    plan = plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens)
+    plan = plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens, precision)
+    budget = plan.batch_tokens or tokens_at_once(model.device)
     targets = target_numbers(target, len(batch), model)
     encoded = encode(model, tokenizer, batch, max_length=max_length)
     results: dict[int, Attribution] = {}
     with tqdm(total=len(batch), disable=not progress, desc="attribution", unit="text") as bar:
-        for group in _groups([len(tokens) for tokens in encoded.tokens], plan):
+        for group in _groups([len(tokens) for tokens in encoded.tokens], plan.levels[0], budget):
             inputs = encoded.batch(group)
             wanted = None if targets is None else torch.tensor([targets[i] for i in group])
             raw = attribute_planned(model, inputs, wanted, layers, plan)
@@ -145,8 +150,8 @@ def labels_of(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(str(names.get(i, names.get(str(i), i))) for i in range(model.config.num_labels))
 
 
-def _groups(lengths: Sequence[int], plan: Plan) -> Iterator[list[int]]:
-    """Yield batches of text indices, texts of like length together, so that one level of points fits the budget.
+def _groups(lengths: Sequence[int], points: int, budget: int) -> Iterator[list[int]]:
+    """Yield batches of text indices, texts of like length together, so that a layer's points fit the budget of tokens.
 
     A longer text joins only while the padding of all costs less time than the calls of one more batch.
     """
@@ -154,7 +159,7 @@ def _groups(lengths: Sequence[int], plan: Plan) -> Iterator[list[int]]:
     for i in sorted(range(len(lengths)), key=lengths.__getitem__):
         tokens = (len(group) + 1) * lengths[i]
         padding = tokens - lengths[i] - sum(lengths[j] for j in group)
-        if group and (tokens * plan.levels[0] > plan.batch_tokens or padding * plan.levels[0] > PADDING):
+        if group and (tokens * points > budget or padding * points > PADDING):
             yield group
             group = []
         group.append(i)
@@ -182,7 +187,7 @@ def _result(raw: Scores, row: int, model, text: Text, tokens, words, plan: Plan)
         steps=raw.steps[row].cpu().numpy(),
         rule=plan.rule,
         baseline=plan.baseline,
-        precision=str(model.dtype).removeprefix("torch."),
+        precision="bfloat16 (autocast)" if plan.precision == "bfloat16" else str(model.dtype).removeprefix("torch."),
     )
 
 
@@ -194,7 +199,7 @@ def _warn_unconverged(results: Sequence[Attribution], plan: Plan) -> None:
     if count:
         warnings.warn(
             f"{count} of {len(results)} texts have a layer whose completeness gap is still above the tolerance at "
-            f"{AUTO_STEPS[-1]} Gauss points (see .gap). {_cure(results[0].precision)}",
+            f"{AUTO_STEPS[-1]} points (see .gap). {_cure(results[0].precision)}",
             stacklevel=3,
         )
 

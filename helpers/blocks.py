@@ -12,12 +12,15 @@ last block runs for that row only (:mod:`helpers._row`). A head that reads more,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import Cache
 
 from helpers._row import run_at_row
 from helpers.attention import Touch, count_call
@@ -25,13 +28,18 @@ from helpers.attention import Touch, count_call
 
 @dataclass
 class _Call:
-    """One call of a block: attention calls before and after it, the hidden states it got, what it gave out."""
+    """One call of a block: attention calls before and after it, its arguments, what it gave out."""
 
     module: nn.Module
     before: int
     after: int
-    given: Tensor | None
+    inputs: tuple[tuple, dict]
     output: Tensor | tuple
+
+    @property
+    def given(self) -> Tensor | None:
+        """The hidden states that it got."""
+        return _tensor(*self.inputs)
 
 
 @dataclass
@@ -58,7 +66,7 @@ class Blocks:
             begun.append(self.session.calls)
 
         def end(module: nn.Module, args: tuple, kwargs: dict, output: Tensor | tuple) -> None:
-            seen.append(_Call(module, begun.pop(), self.session.calls, _tensor(args, kwargs), output))
+            seen.append(_Call(module, begun.pop(), self.session.calls, (args, kwargs), output))
 
         members = {id(m): m for m_list in self.model.modules() if isinstance(m_list, nn.ModuleList) for m in m_list}
         hooks = [module.register_forward_pre_hook(begin) for module in members.values()]
@@ -99,67 +107,140 @@ class Blocks:
     def _row_read(self, run: Callable[[], Tensor], logits: Tensor) -> Tensor | None:
         """Return the one row of the last block that the head reads of every text, [batch]; None where it reads more."""
         last = self.states[-1].detach().requires_grad_()
-        with torch.enable_grad(), self.begin_at(len(self.calls), _every(logits), last):
+        with torch.enable_grad(), self.begin_at(len(self.calls), _every(logits), last=last):
             different = torch.arange(1, logits.shape[-1] + 1, device=logits.device)  # so that classes don't cancel
             slope = torch.autograd.grad((run() * different).sum(), last)[0]
         row = (slope != 0).any(-1).int().argmax(-1)
         # A row without a slope here may have one elsewhere: the proof is that nan in all other rows reaches no output.
         unread = torch.ones(last.shape[:2], dtype=torch.bool, device=last.device).scatter(1, row[:, None], False)
         poisoned = last.detach().masked_fill(unread[..., None], torch.nan)
-        with torch.no_grad(), self.begin_at(len(self.calls), _every(logits), poisoned):
+        with torch.no_grad(), self.begin_at(len(self.calls), _every(logits), last=poisoned):
             return row if _close(run(), logits) else None
 
-    def _run_last(self, run: Callable, args: tuple, kwargs: dict, row: Tensor) -> Tensor | tuple:
-        """Run the last block for one row a text."""
-        given, self.session.contexts = self.session.contexts, {}  # the row's share of them is handed on
-        try:
-            contexts = given.get(len(self.calls) - 1)
-            return run_at_row(run, args, kwargs, _tensor(args, kwargs), row, contexts)
-        finally:
-            self.session.contexts = given
-
     @contextmanager
-    def begin_at(self, layer: int, rows: Tensor, last: Tensor | None = None) -> Iterator[None]:
-        """Let forward passes inside begin at ``layer``, for the given rows of the watched batch [row].
+    def begin_at(
+        self,
+        layers: int | Sequence[int],
+        rows: Tensor,
+        *,
+        contexts: Mapping[int, Tensor] | None = None,
+        last: Tensor | None = None,
+    ) -> Iterator[None]:
+        """Let forward passes inside begin at a layer, for the given rows of the watched batch [row].
 
         Args:
+            layers: where to begin, one for all rows, or one a row, in ascending order.
+            contexts: by layer, what takes the place of A V there, for the rows that begin there
+                [row, head, query, dim].
             last: what takes the place of the last block's hidden states, where that block is not run.
+
+        Raises:
+            ValueError: rows that begin at several layers, where :attr:`complete` is False.
         """
-        if not self.complete or (layer == 0 and self.row is None):
-            yield
-            return
-        modules = {id(call.module): call.module for call in self.calls}
-        states, row, count = self.states, self.row, 0
-
-        def replay(module: nn.Module) -> Callable:
-            run = module.forward
-
-            def forward(*args: object, **kwargs: object) -> object:
-                nonlocal count
-                number, count = count % len(self.calls), count + 1
-                at_end = number == len(self.calls) - 1
-                if number >= layer:
-                    if at_end and row is not None:
-                        return self._run_last(run, args, kwargs, row[rows])
-                    return run(*args, **kwargs)
-                count_call(module)
-                output = self.calls[number].output
-                # of every block: a head may read them all
-                hidden = last if at_end and last is not None else states[number][rows]
-                return hidden if isinstance(output, Tensor) else (hidden, *output[1:])
-
-            return forward
-
-        before = {key: module.__dict__.get("forward") for key, module in modules.items()}
+        first = [layers] * len(rows) if isinstance(layers, int) else list(layers)
+        before, self.session.contexts = self.session.contexts, dict(contexts or {})
         try:
-            for module in modules.values():
-                module.forward = replay(module)
-            yield
+            if self.complete:
+                pass_ = _Pass(self, first, rows, dict(contexts or {}), last)
+                self.session.contexts = {}
+                with _forwards({id(call.module): call.module for call in self.calls}, pass_.run):
+                    yield
+            elif len(set(first)) > 1:
+                raise ValueError("This model's layers can't be begun at, so one pass can't begin at several of them.")
+            else:
+                yield
         finally:
-            for key, module in modules.items():
-                del module.forward
-                if before[key] is not None:
-                    module.forward = before[key]
+            self.session.contexts = before
+
+
+@dataclass
+class _Pass:
+    """Forward passes whose rows begin each at its own layer."""
+
+    blocks: Blocks
+    first: list[int]
+    rows: Tensor
+    contexts: dict[int, Tensor]
+    last: Tensor | None
+    count: int = 0
+
+    def run(self, module: nn.Module, forward: Callable, args: tuple, kwargs: dict) -> Tensor | tuple:
+        """Stand in for a block's forward: run it for the rows that have begun; what the others get is known."""
+        number = self.count % len(self.blocks.calls)
+        self.count += 1
+        begun, own = bisect_left(self.first, number), bisect_right(self.first, number)
+        if number not in self.contexts:  # those that begin here are like those that have begun
+            begun = own
+        found = [self._part(number, forward, args, kwargs, slice(0, begun), None)] if begun else []
+        if own > begun:
+            if begun:
+                count_call(module, -1)  # the second call of one layer
+            found.append(self._part(number, forward, args, kwargs, slice(begun, own), self.contexts[number]))
+        if not own:
+            count_call(module)
+        if len(found) == 1 and own == len(self.rows):
+            return found[0]
+        output = self.blocks.calls[number].output
+        hidden = [h for part in found if (h := _hidden(part)) is not None]
+        if own < len(self.rows):  # of every block: a head may read them all
+            hidden.append(self._known(number, self.rows[own:]))
+        whole = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
+        return whole if isinstance(output, Tensor) else (whole, *output[1:])
+
+    def _known(self, number: int, rows: Tensor) -> Tensor:
+        """What a block gave out when it was watched."""
+        at_end = number == len(self.blocks.calls) - 1
+        return self.last if at_end and self.last is not None else self.blocks.states[number][rows]
+
+    def _part(self, number, forward, args, kwargs, part: slice, contexts: Tensor | None) -> Tensor | tuple:
+        """Run a block for some of the rows."""
+        if len(self.rows) > part.stop - part.start:
+            seen = self.blocks.calls[number].inputs
+            args, kwargs = (self._share(value, then, part) for value, then in zip((args, kwargs), seen, strict=True))
+        if self.blocks.row is not None and number == len(self.blocks.calls) - 1:
+            row = self.blocks.row[self.rows[part]]
+            return run_at_row(forward, args, kwargs, _tensor(args, kwargs), row, contexts)
+        session = self.blocks.session
+        session.contexts = {} if contexts is None else {number: contexts}
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            session.contexts = {}
+
+    def _share(self, value: Any, seen: Any, part: slice) -> Any:
+        """The share that some rows have of a block's argument.
+
+        A tensor is cut that holds one entry a row now, and did so when it was seen with the watched batch.
+        """
+        if isinstance(value, Tensor):
+            by_row = value.ndim > 0 and len(value) == len(self.rows)
+            seen_by_row = isinstance(seen, Tensor) and len(seen) == len(self.blocks.states[0])
+            return value[part] if by_row and seen_by_row else value
+        if isinstance(value, dict):
+            return {name: self._share(one, seen.get(name), part) for name, one in value.items()}
+        if isinstance(value, tuple | list):
+            return type(value)(self._share(one, then, part) for one, then in zip(value, seen, strict=True))
+        return None if isinstance(value, Cache) else value  # a cache would keep the keys of some rows for others
+
+
+@contextmanager
+def _forwards(modules: dict[int, nn.Module], run: Callable) -> Iterator[None]:
+    """Let ``run(module, forward, args, kwargs)`` stand in for the modules' forward."""
+
+    def replaced(module: nn.Module) -> Callable:
+        forward = module.forward
+        return lambda *args, **kwargs: run(module, forward, args, kwargs)
+
+    before = {key: module.__dict__.get("forward") for key, module in modules.items()}
+    try:
+        for module in modules.values():
+            module.forward = replaced(module)
+        yield
+    finally:
+        for key, module in modules.items():
+            del module.forward
+            if before[key] is not None:
+                module.forward = before[key]
 
 
 def _every(logits: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The engine behind :func:`helpers.attribution.attribute`: tensors in, tensors out (paper section 3).
 
-One pass records A and V of every layer. Then, layer by layer, copies of the input run with the layer's
-contexts replaced by points on the straight path from C0 to C = A V, and their gradients G(a_k) = dF/dC
-are summed with the weights of the quadrature rule before they meet the values:
+One pass records A and V of every layer. Then copies of the input run with a layer's contexts replaced by points
+on the straight path from C0 to C = A V, copies for many layers at once (:mod:`helpers._sweep`), and their gradients
+G(a_k) = dF/dC are summed with the weights of the quadrature rule before they meet the values:
 
     Attr_h(A) = (A_h - A0_h) * ((sum_k w_k G_h(a_k)) V_h^T)
 
@@ -22,15 +22,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from helpers.attention import Touch, UnsupportedModelError, check_model, touch
+from helpers._sweep import Sweep
+from helpers.attention import UnsupportedModelError, check_model, touch
 from helpers.blocks import Blocks
 from helpers.outputs import log_probabilities, logits_of, probabilities
-from helpers.quadrature import check_steps, points_and_weights
+from helpers.quadrature import NESTED, check_steps, points_and_weights, stages
 
 OUTPUTS = ("probability", "logit", "log-probability")
 BASELINES = ("zero", "mean")
-AUTO_STEPS = (6, 12, 24, 48, 96, 192)  # Gauss points tried in turn
-BATCH_TOKENS = 4096
+PRECISIONS = ("float32", "bfloat16")
+AUTO_STEPS = (*NESTED, 192)  # points tried in turn; 192 are Gauss points, with none of those before
 FLOOR = 1e-4  # a gap below this is not chased: it is of the size of float32 noise in F
 
 
@@ -68,7 +69,8 @@ def attribute_inputs(
     tolerance: float = 0.01,
     floor: float = FLOOR,
     gap: bool = True,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int | None = None,
+    precision: str = "float32",
     read: Callable[[Any], Tensor] | None = None,
 ) -> Scores:
     """Attribute as :func:`attribute` does, for a batch of ready-made model inputs padded on either side.
@@ -82,7 +84,7 @@ def attribute_inputs(
 
     The other arguments, and what is raised: see :func:`attribute`.
     """
-    plan = plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens)
+    plan = plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens, precision)
     check_model(model)
     wrong = [name for name, value in inputs.items() if not isinstance(value, Tensor) or value.ndim < 2]
     if wrong or len({len(value) for value in inputs.values()}) != 1:
@@ -102,10 +104,18 @@ class Plan:
     tolerance: float
     floor: float
     gap: bool
-    batch_tokens: int
+    batch_tokens: int | None
+    precision: str = "float32"
+
+    @property
+    def rules(self) -> list[tuple[str, int]]:
+        """(rule, points) to try in turn."""
+        return [("gauss" if self.rule == "nested" and n not in NESTED else self.rule, n) for n in self.levels]
 
 
-def plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens) -> Plan:
+def plan_of(
+    steps, rule, output, baseline, tolerance, floor, gap, batch_tokens=None, precision: str = "float32"
+) -> Plan:
     """Check the settings and return them as a :class:`Plan`; ValueError for what is unknown or out of range."""
     if output not in OUTPUTS:
         raise ValueError(f"The output {output!r} is not known: use one of {', '.join(OUTPUTS)}.")
@@ -113,18 +123,31 @@ def plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens) 
         raise ValueError(f"The baseline {baseline!r} is not known: use one of {', '.join(BASELINES)}.")
     if not (tolerance > 0 and floor >= 0):
         raise ValueError(f"tolerance is {tolerance!r} and floor {floor!r}: positive numbers are needed.")
-    check_steps(batch_tokens, "batch_tokens")
+    if precision not in PRECISIONS:
+        raise ValueError(f"The precision {precision!r} is not known: use one of {', '.join(PRECISIONS)}.")
+    if batch_tokens is not None:
+        check_steps(batch_tokens, "batch_tokens")
     if steps == "auto":
         if not gap:
             raise ValueError("steps='auto' goes by the gap: for gap=False give a number of points.")
-        if rule not in (None, "gauss"):
-            raise ValueError(f"steps='auto' raises the number of Gauss points; for the rule {rule!r} give a number.")
-        return Plan(AUTO_STEPS, "gauss", output, baseline, tolerance, floor, True, batch_tokens)
+        if rule not in (None, "nested"):
+            raise ValueError(f"steps='auto' adds points by the nested rule; for the rule {rule!r} give a number.")
+        if precision != "float32":
+            raise ValueError(f"steps='auto' goes by a gap finer than {precision} resolves: give a number of points.")
+        return Plan(AUTO_STEPS, "nested", output, baseline, tolerance, floor, True, batch_tokens)
     if isinstance(steps, str):
         raise ValueError(f"steps is {steps!r}: give a whole number of points, or 'auto'.")
     rule = "right" if rule is None else rule
     points_and_weights(rule, steps)  # raises before any work
-    return Plan((int(steps),), rule, output, baseline, tolerance, floor, bool(gap), batch_tokens)
+    return Plan((int(steps),), rule, output, baseline, tolerance, floor, bool(gap), batch_tokens, precision)
+
+
+def tokens_at_once(device: torch.device) -> int:
+    """Return how many tokens to send through the model at once where nobody says: as many as a device is quick with.
+
+    A processor gains nothing beyond some hundred tokens, and needs less memory for fewer.
+    """
+    return 1024 if device.type == "cpu" else 16384
 
 
 def attribute_planned(
@@ -147,15 +170,32 @@ def attribute_planned(
         blocks.narrow(lambda: logits_at(inputs), logits)
         predicted = logits.argmax(-1)
         target = predicted if target is None else _class_indices(target, logits)
-        path = _Path(logits_at, session, blocks, inputs, target, _function(model, plan.output), plan.batch_tokens)
-        value = path.function(logits, target)
-        parts = [_layer(path, layer, attention[layer], values[layer], value, plan) for layer in layers]
-    scores, start, gap, steps = (torch.stack(part, dim=1) for part in zip(*parts, strict=True))
+        function = _function(model, plan.output)
+        value = function(logits, target)
+        asked = tuple(sorted(set(layers)))
+        weights, keys = (torch.cat([found[layer] for layer in asked]) for found in (attention, values))
+        base = weights.mean(dim=1, keepdim=True) if plan.baseline == "mean" else torch.zeros_like(weights[:, :1])
+        difference = weights - base
+        start = base.expand_as(weights) @ keys
+        paths = Sweep(
+            logits_at,
+            blocks,
+            inputs,
+            target,
+            function,
+            plan.batch_tokens or tokens_at_once(weights.device),
+            plan.precision,
+            asked,
+            start,
+            difference @ keys,
+        )
+        found = (*_integrate(paths, difference, keys, value, plan), weights)
+    order = [asked.index(layer) for layer in layers]
+    scores, begin, gap, steps, kept = (part.unflatten(0, (len(asked), -1))[order].transpose(0, 1) for part in found)
     probability = _function(model, "probability")(logits, target)
     if logits.shape[-1] == 1:
         probability = torch.full_like(probability, torch.nan)
-    kept = torch.stack([attention[layer] for layer in layers], dim=1)
-    return Scores(scores, kept, value, probability, target, predicted, start, gap, steps, layers)
+    return Scores(scores, kept, value, probability, target, predicted, begin, gap, steps, layers)
 
 
 @contextmanager
@@ -234,81 +274,29 @@ def _function(model: PreTrainedModel, output: str) -> Callable[[Tensor, Tensor],
     return function
 
 
-@dataclass
-class _Path:
-    """The straight path of one layer's contexts from C0 to C, and the rest of the model behind it."""
+def _integrate(paths: Sweep, difference: Tensor, values: Tensor, value: Tensor, plan: Plan) -> tuple[Tensor, ...]:
+    """Return scores [pair, head, query, key], start, gap and steps [pair].
 
-    logits_at: Callable[[Mapping[str, Tensor]], Tensor]
-    session: Touch
-    blocks: Blocks
-    inputs: dict[str, Tensor]
-    target: Tensor
-    function: Callable[[Tensor, Tensor], Tensor]
-    batch_tokens: int
-
-    def _outputs(self, layer: int, contexts: Tensor, rows: Tensor, copies: int) -> Tensor:
-        """Return F where the layer's contexts are the given ones: ``copies`` times the given rows."""
-        self.session.contexts = {layer: contexts}
-        rows = rows.repeat(copies)
-        with self.blocks.begin_at(layer, rows):
-            logits = self.logits_at({name: tensor[rows] for name, tensor in self.inputs.items()})
-        return self.function(logits, self.target[rows])
-
-    def start(self, layer: int, contexts: Tensor) -> Tensor:
-        """Return F at the start of the path, [batch]."""
-        with torch.no_grad():
-            return self._outputs(layer, contexts, torch.arange(len(contexts), device=contexts.device), 1)
-
-    def gradient(self, layer: int, start: Tensor, end: Tensor, rows: Tensor, rule: str, steps: int) -> Tensor:
-        """Return sum_k w_k dF/dC at C0 + a_k (C - C0) for the given rows, [row, head, query, dim]."""
-        points, weights = points_and_weights(rule, steps)
-        exact = torch.promote_types(start.dtype, torch.float32)
-        start, change = start[rows], (end - start)[rows]
-        total = torch.zeros_like(start, dtype=exact)
-        first = 0
-        while first < steps:
-            at_once = max(1, self.batch_tokens // (len(rows) * start.shape[-2]))
-            part = slice(first, first + at_once)
-            a = torch.tensor(points[part], dtype=start.dtype, device=start.device).view(-1, 1, 1, 1, 1)
-            try:
-                contexts = (start + a * change).flatten(0, 1).requires_grad_()
-                with torch.enable_grad():
-                    outputs = self._outputs(layer, contexts, rows, len(a))
-                    gradient = torch.autograd.grad(outputs.sum(), contexts, materialize_grads=True)[0]
-            except RuntimeError as error:
-                if len(a) == 1 or not _out_of_memory(error):
-                    raise
-                self.batch_tokens = len(a) // 2 * len(rows) * start.shape[-2]
-                continue
-            w = torch.tensor(weights[part], dtype=exact, device=start.device)
-            total += torch.einsum("k,krhqd->rhqd", w, gradient.view(len(a), *start.shape).to(exact))
-            first += at_once
-        return total
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    """True if a device or, in torch's own words, the processor's memory was full."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def _layer(path: _Path, layer: int, attention: Tensor, values: Tensor, value: Tensor, plan: Plan) -> tuple[Tensor, ...]:
-    """Return scores [batch, head, query, key], start, gap and steps [batch] of one layer."""
-    zero = torch.zeros_like(attention)
-    baseline = zero if plan.baseline == "zero" else zero + attention.mean(dim=1, keepdim=True)
-    begin, end = baseline @ values, attention @ values
-    start = path.start(layer, begin) if plan.gap else torch.full_like(value, torch.nan)
-    change = (value - start).double()
+    Args:
+        difference, values: A - A0 [pair, head, query, key] and V [pair, head, key, dim].
+        value: F, [batch].
+    """
+    count, exact = len(difference), value.dtype
+    start = paths.outputs_at_start() if plan.gap else value.new_full((count,), torch.nan)
+    change = (value.repeat(len(paths.layers)) - start).double()
     allowed = (plan.tolerance * change.abs()).clamp(min=plan.floor)
-    scores = torch.zeros_like(attention, dtype=value.dtype)
-    gap, steps = torch.zeros_like(change), torch.zeros_like(path.target)
-    rows = torch.arange(len(attention), device=attention.device)
-    for level in plan.levels:
-        gradient = path.gradient(layer, begin, end, rows, plan.rule, level)
-        difference, keys = (attention - baseline)[rows].to(value.dtype), values[rows].to(value.dtype)
-        scores[rows] = difference * (gradient @ keys.transpose(-1, -2)).to(value.dtype)
-        gap[rows] = scores[rows].double().sum((1, 2, 3)) - change[rows]
-        steps[rows] = level
-        rows = rows[~(gap[rows].abs() <= allowed[rows])]
-        if not (plan.gap and len(rows)):
+    scores = torch.zeros_like(difference, dtype=exact)
+    gap, steps = torch.zeros_like(change), paths.target.new_zeros(count)
+    pairs, sums = torch.arange(count, device=difference.device), None
+    for (_, level), (points, weights) in zip(plan.rules, stages(plan.rules), strict=True):
+        added = paths.gradients(pairs, points, weights)
+        sums = added if sums is None else sums + added
+        keys = values[pairs].to(exact).transpose(-1, -2)
+        scores[pairs] = difference[pairs].to(exact) * (sums[0].to(exact) @ keys)
+        gap[pairs] = scores[pairs].sum((1, 2, 3), dtype=torch.float64) - change[pairs]
+        steps[pairs] = level
+        left = ~(gap[pairs].abs() <= allowed[pairs])
+        if not (plan.gap and left.any()):
             break
+        pairs, sums = pairs[left], sums[1:, left]
     return scores, start.double(), gap, steps

@@ -109,7 +109,8 @@ ARROWS = {
     "quadrature": set(),
     "_row": set(),
     "blocks": {"attention", "_row"},
-    "engine": {"blocks", "quadrature", "outputs"},
+    "_sweep": {"blocks"},
+    "engine": {"_sweep", "quadrature", "outputs"},
     "result": {"inputs"},
     "attribution": {"engine", "result"},
     # what uses it
