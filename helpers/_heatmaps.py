@@ -40,6 +40,77 @@ def layer_maps(a, layer: int) -> go.Figure:
     return _pair(a, means, sums, where, "mean attention", "summed attribution")
 
 
+def head_choice(a, layer: int, head: int) -> go.Figure:
+    """Return every head as one square, in the colour of its strongest score, the chosen head framed.
+
+    The first trace is the heat map: x is the head, y the place of the layer in ``a.layers``. The first shape is the
+    frame; see :func:`frame`.
+
+    Raises:
+        ValueError: there is no such layer or head; the message names those that are there.
+    """
+    position, chosen = show.position(a, layer), show.check_head(a, head)
+    flat = np.nan_to_num(a.scores.reshape(*a.scores.shape[:2], -1), nan=0.0)  # layer, head, link
+    best = np.abs(flat).argmax(axis=-1)
+    strongest = np.take_along_axis(flat, best[..., None], axis=-1)[..., 0]
+    layers, heads = strongest.shape
+    names = [show.literal(name) for name in show.labels(a)]
+    query, key = np.divmod(best, len(names))
+    said = [
+        [
+            f"layer {number}, head {h}<br>{names[query[i, h]]} ← {names[key[i, h]]}<br>{show.signed(strongest[i, h])}"
+            for h in range(heads)
+        ]
+        for i, number in enumerate(a.layers)
+    ]
+    cell, top = 28, show.largest(strongest)
+    wide, high = max(heads * cell, 220), layers * cell
+    axis = dict(tickmode="array", showgrid=False, zeroline=False, ticks="", fixedrange=True, tickfont=dict(size=11))
+    figure = go.Figure(
+        layout=show.layout(
+            a,
+            "The strongest score of every head",
+            width=64 + wide + max(20, 400 - wide - 64),
+            height=112 + high + 40,
+            margin=dict(l=64, t=112, r=max(20, 400 - wide - 64), b=40),
+            xaxis=axis | dict(title=_axis("head"), tickvals=list(range(heads)), range=[-0.5, heads - 0.5]),
+            yaxis=axis
+            | dict(
+                title=_axis("layer"),
+                tickvals=list(range(layers)),
+                ticktext=[str(number) for number in a.layers],
+                range=[layers - 0.5, -0.5],
+            ),
+            shapes=[frame(position, chosen)],
+        )
+    )
+    figure.add_heatmap(
+        x=list(range(heads)),
+        y=list(range(layers)),
+        z=strongest,
+        text=said,
+        xgap=2,
+        ygap=2,
+        zmin=-top,
+        zmax=top,
+        colorscale=show.scale(show.ATTRIBUTION),
+        colorbar=_bar(f"strongest score ({show.unit(a)})", 0, min(1, 220 / wide)) | dict(xanchor="left"),
+        hovertemplate="%{text}<extra></extra>",
+    )
+    return figure.update_layout(plot_bgcolor=show.RULE)
+
+
+def frame(position: int, head: int) -> dict:
+    """Return the shape that marks the chosen square of :func:`head_choice`."""
+    x, y = head, position
+    square = dict(type="rect", x0=x - 0.5, x1=x + 0.5, y0=y - 0.5, y1=y + 0.5)
+    return square | dict(line=dict(color=show.INK, width=3), fillcolor="rgba(0,0,0,0)")
+
+
+def _axis(name: str) -> dict:
+    return dict(text=name, font=dict(size=12, color=show.FAINT), standoff=6)
+
+
 def _pair(a, attention: np.ndarray, scores: np.ndarray, where: str, left: str, right: str) -> go.Figure:
     names = show.labels(a)
     n = len(names)

@@ -14,17 +14,21 @@ from helpers import _display as show
 from helpers._link import Link
 
 
-def strongest(a, k: int, layer: int | None = None) -> list[Link]:
-    """Return the k links with the largest |score|, of every layer or of one; zeros and NaN are no links."""
+def strongest(a, k: int, layer: int | None = None, head: int | None = None) -> list[Link]:
+    """Return the k links with the largest |score|, of every head, a layer or a head; zeros and NaN are no links."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise ValueError(f"k is {k!r}: give the number of links, at least 1.")
+    if layer is None and head is not None:
+        raise ValueError(f"head is {head!r} without a layer: every layer has heads of that number, so name both.")
     first = 0 if layer is None else show.position(a, layer)
+    start = 0 if head is None else show.check_head(a, head)
     scores = a.scores if layer is None else a.scores[first : first + 1]
+    scores = scores if head is None else scores[:, start : start + 1]
     size = np.nan_to_num(np.abs(scores), nan=0.0)
     order = np.argsort(-size, axis=None, kind="stable")[:k]
     found = zip(*np.unravel_index(order, size.shape), strict=True)
     return [
-        Link(int(a.layers[first + i]), int(h), int(q), int(j), float(scores[i, h, q, j]))
+        Link(int(a.layers[first + i]), int(start + h), int(q), int(j), float(scores[i, h, q, j]))
         for i, h, q, j in found
         if size[i, h, q, j] > 0
     ]
@@ -126,7 +130,7 @@ def extent(curves: list[np.ndarray], line: Line) -> tuple[float, float]:
     return float(heights.max()), float(-heights.min())
 
 
-def sentence_links(a, *, k: int = 8, layer: int | None = None) -> go.Figure:
+def sentence_links(a, *, k: int = 8, layer: int | None = None, head: int | None = None) -> go.Figure:
     """Return the sentence and its k strongest links as arcs, with an arrow at the token that receives (the query).
 
     Arcs above the sentence raise the output explained, arcs below lower it; width and opacity follow |score|.
@@ -136,23 +140,26 @@ def sentence_links(a, *, k: int = 8, layer: int | None = None) -> go.Figure:
         a: an Attribution.
         k: how many links, by |score| over all heads.
         layer: only links of this layer; None for all.
+        head: only links of this head of the layer; None for all its heads.
 
     Raises:
-        ValueError: k below 1, or no such layer.
+        ValueError: k below 1, no such layer or head, or a head without its layer.
     """
-    links = strongest(a, k, layer)
+    links = strongest(a, k, layer, head)
     line = lay_out(a, links)
     curves = arcs(links, line)
     up, down = extent(curves, line)
     up, down = up + 26, down + 26
     width, listed = max(line.width, 560), 22 * len(links) + 12
     where = "over all layers and heads" if layer is None else f"of layer {layer}"
+    where += "" if head is None else f", head {head}"
+    chosen = a.scores if layer is None else a.scores[show.position(a, layer)]
     heading = {0: "No link", 1: "The strongest link"}.get(len(links), f"The {len(links)} strongest links")
     figure = go.Figure(
         layout=show.layout(
             a,
             f"{heading} {where}",
-            show.note(a.scores if layer is None else a.scores[show.position(a, layer)]),
+            show.note(chosen if head is None else chosen[head]),
             width=width + 48,
             height=78 + up + down + listed,
             margin=dict(l=24, r=24, t=78, b=listed),
@@ -197,7 +204,7 @@ def _arc(a, names: list[str], link: Link, curve: np.ndarray, strength: float) ->
             line_width=0,
         ),
         opacity=0.4 + 0.6 * strength,
-        name=f"{score:\u2007<8}{query} ← {key}   <span style='color:{show.FAINT}'>{at}</span>",
+        name=f"{score:\u2007<10}{query} ← {key}   <span style='color:{show.FAINT}'>{at}</span>",
         hovertext=f"{at}<br>query (receives): {query}<br>key (is attended to): {key}<br>{score} ({show.unit(a)})",
         hoverinfo="text",
     )

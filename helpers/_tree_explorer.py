@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import ipywidgets
 import networkx as nx
 import plotly.graph_objects as go
 
 from helpers import _display as show
 from helpers import _widget_parts as parts
 from helpers import plots
+from helpers._browser_parts import NamedSlider, Panel
 from helpers.tree import VARIANTS, attribution_tree, objective, pruned
 
 PENALTIES = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -48,43 +48,46 @@ def _edges(t: nx.DiGraph) -> str:
     return f"{count} edge{'' if count == 1 else 's'}"
 
 
-class TreeExplorer(ipywidgets.VBox):
+class TreeExplorer(Panel):
     """The widget that ``tree_explorer`` returns. Its controls: ``example``, ``tau``, ``penalty``, ``variant``."""
 
     def __init__(
         self, attributions: Sequence, penalties: Sequence[float], first: tuple[float, float, str], merge: bool
     ):
-        self._attributions, self._merge = attributions, merge
+        self._attributions, self._merge, self._waiting = attributions, merge, False
         tau, penalty, variant = first
-        wide = dict(layout=ipywidgets.Layout(width="22rem", max_width="100%"), style={"description_width": "4.5rem"})
-        texts = [(f"{i}: {parts.shown(a.text, 90)}", i) for i, a in enumerate(attributions)]
-        self.example = parts.dropdown("Example", texts, width="44rem")
+        self.example = parts.dropdown("Example", parts.numbered([a.text for a in attributions]), width="44rem")
         # a tree is drawn anew at every stop: not at those that the slider only passes
-        self.tau = ipywidgets.FloatSlider(
-            description="tau", value=tau, min=0, max=1, step=0.05, continuous_update=False,
-            tooltip="the share of its layer's largest score that a link has to exceed", **wide,
+        taus = sorted({tau, *(n / 20 for n in range(21))})
+        self.tau = NamedSlider(
+            [(f"{value:.3g}", value) for value in taus], value=tau, description="tau",
+            tooltip="the share of its layer's largest score that a link has to exceed",
         )  # fmt: skip
-        self.penalty = ipywidgets.SelectionSlider(
-            description="lambda", options=[(f"{value:g}", value) for value in penalties], value=penalty,
-            continuous_update=False, tooltip="the price of an edge: what it has to bring to stay", **wide,
+        self.penalty = NamedSlider(
+            [(f"{value:g}", value) for value in penalties], value=penalty, description="lambda",
+            tooltip="the price of an edge: what it has to bring to stay",
         )  # fmt: skip
         self.variant = parts.dropdown("Variant", VARIANTS)
         self.variant.value = variant
         self.message = parts.message()
         self._place = parts.scrolled()
-        row = ipywidgets.Layout(flex_flow="row wrap")
-        controls = ipywidgets.HBox([self.tau, self.penalty, self.variant], layout=row)
-        super().__init__(
-            [self.example, controls, self.message, self._place], layout=ipywidgets.Layout(max_width="100%")
-        )
+        inside = [self.example, parts.row(self.tau, self.penalty, self.variant), self.message, self._place]
+        super().__init__(inside)
         for control in (self.example, self.tau, self.penalty, self.variant):
-            control.observe(lambda _: self._draw(), "value")
+            control.observe(lambda _: None if self._waiting else self._draw(), "value")
         self._draw()
 
     @property
     def figure(self) -> go.FigureWidget:
         """The figure shown now."""
         return self._place.children[0]
+
+    def show(self, attributions: Sequence) -> None:
+        """Show the trees of other attributions, the first of them at once, with the settings as they are."""
+        self._attributions, self._waiting = list(attributions), True
+        parts.refill(self.example, parts.numbered([a.text for a in self._attributions]))
+        self._waiting = False
+        self._draw()
 
     def _draw(self) -> None:
         done = parts.attempt(self.message, self._answer)

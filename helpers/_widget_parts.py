@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import ipywidgets
 import numpy as np
@@ -61,6 +61,7 @@ def put(place: ipywidgets.VBox, *figures: go.Figure) -> None:
     A figure widget brings plotly's whole JavaScript with it, so it is made once, from a finished figure, and
     filled anew.
     """
+    place.layout.display = None  # before it is filled: what is out of sight can't be measured
     if not place.children:
         place.children = [go.FigureWidget(without_nan(figure)) for figure in figures]
         return
@@ -89,6 +90,25 @@ def offer(dropdown: ipywidgets.Dropdown, options) -> None:
     dropdown.value = kept if kept in options else options[0]
 
 
+def refill(dropdown: ipywidgets.Dropdown, options) -> None:
+    """Give a dropdown new options and choose the first; an empty one would stay without a choice."""
+    dropdown.options = list(options)
+    dropdown.index = 0 if dropdown.options else None
+
+
+def listed(attributions) -> list:
+    """Return one attribution or many as a list, which must not be empty."""
+    many = [attributions] if hasattr(attributions, "scores") else list(attributions)
+    if not many:
+        raise ValueError("There is no attribution to explore: pass one, or a list of at least one.")
+    return many
+
+
+def numbered(texts: Iterable[Text], longest: int = 90) -> list[tuple[str, int]]:
+    """Return the options of a dropdown that chooses a text: what it shows, and the number of the text."""
+    return [(f"{i}: {shown(text, longest)}", i) for i, text in enumerate(texts)]
+
+
 def shown(text: Text, longest: int) -> str:
     return show.cut(" | ".join(text) if isinstance(text, tuple) else text, longest)
 
@@ -102,7 +122,26 @@ def dropdown(name: str, options, *, width: str = "16rem") -> ipywidgets.Dropdown
 
 def field(name: str, text: str) -> ipywidgets.Text:
     layout = ipywidgets.Layout(width="100%", max_width="60rem")
-    return ipywidgets.Text(description=name, value=text, layout=layout, style={"description_width": "initial"})
+    wide = "4.5rem" if len(name) <= 10 else "initial"  # short names stand in one column with those of dropdowns
+    return ipywidgets.Text(description=name, value=text, layout=layout, style={"description_width": wide})
+
+
+def row(*controls: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Return controls side by side, on as many lines as they need."""
+    return ipywidgets.HBox(list(controls), layout=ipywidgets.Layout(flex_flow="row wrap", max_width="100%"))
+
+
+def verdict(a) -> str:
+    """Return the prediction in words, as HTML."""
+    predicted = show.literal(a.labels[a.predicted])
+    if a.output == "raw":
+        return f"The model answers <b>{a.value:.3g}</b>."
+    if a.predicted == a.target:
+        return f"The model says <b>{predicted}</b>, with probability <b>{a.probability:.3g}</b>."
+    target = show.literal(a.labels[a.target])
+    return (
+        f"The model says <b>{predicted}</b>; explained is <b>{target}</b>, with probability <b>{a.probability:.3g}</b>."
+    )
 
 
 def scrolled() -> ipywidgets.VBox:

@@ -30,8 +30,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from helpers.attention import check_model
-from helpers.engine import AUTO_STEPS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of, tokens_at_once
-from helpers.inputs import Text, check_texts, encode, is_text
+from helpers.engine import AUTO_STEPS, FLOOR, Plan, Scores, attribute_inputs, attribute_planned, plan_of
+from helpers.inputs import TOKENS_AT_ONCE, Text, check_texts, encode, is_text
 from helpers.result import Attribution
 
 PADDING = 64  # tokens of padding, over all points, that take about as long as the calls of one more batch do
@@ -84,10 +84,10 @@ def attribute(
             then. For a number of steps only, "auto" goes by the gap.
         max_length: cut texts to so many tokens; None: to what the model can read.
         batch_tokens: at most about so many tokens go through the model at once (texts times layers times points times
-            length); half as many for the rest of a batch that runs out of memory. None: 1024 on a processor, 16384
-            on a GPU.
+            length); half as many for the rest of a batch that runs out of memory. None: 512 on a processor, which
+            gains nothing beyond, 16384 on a GPU.
         precision: "float32", or "bfloat16" for the passes along the path: quicker where the hardware has it, with
-            errors of about 1 % (``benchmarks/attribution.py``). Sums stay in float32. For a number of steps only.
+            errors of about 1 % (``benchmarks/scaling.py``). Sums stay in float32. For a number of steps only.
         progress: show a progress bar over texts.
 
     Returns:
@@ -104,9 +104,9 @@ def attribute(
     batch = check_texts(texts)
     layers = tuple(layers) if isinstance(layers, Iterable) else layers
     plan = plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens, precision)
-    budget = plan.batch_tokens or tokens_at_once(model.device)
     targets = target_numbers(target, len(batch), model)
     encoded = encode(model, tokenizer, batch, max_length=max_length)
+    budget = plan.batch_tokens or TOKENS_AT_ONCE[encoded.on_cpu]
     results: dict[int, Attribution] = {}
     with tqdm(total=len(batch), disable=not progress, desc="attribution", unit="text") as bar:
         for group in _groups([len(tokens) for tokens in encoded.tokens], plan.levels[0], budget):
@@ -126,7 +126,7 @@ def target_numbers(target, count: int, model: PreTrainedModel) -> list[int] | No
     if target is None:
         return None
     labels = labels_of(model)
-    single = isinstance(target, str) or not isinstance(target, Iterable) or np.ndim(target) == 0
+    single = isinstance(target, str) or not isinstance(target, Iterable) or getattr(target, "ndim", 1) == 0
     given = [target] * count if single else list(target)
     if len(given) != count:
         raise ValueError(f"{len(given)} targets were given for {count} texts: give one for all, or one a text.")

@@ -1,7 +1,8 @@
 """What can be done without opening a notebook: ``python -m helpers --help``.
 
-``explain`` explains texts and writes a page, ``check`` says which exercises of a notebook are solved,
-``exercises`` writes the notebooks without their solutions. All of it is the helpers' own functions.
+``explain`` explains texts and writes a page, ``attribute`` explains any number of them onto disk, ``check`` says which
+exercises of a notebook are solved, ``exercises`` writes the notebooks without their solutions. All of it is the
+helpers' own functions.
 """
 
 from __future__ import annotations
@@ -30,8 +31,16 @@ examples:
   python -m helpers explain "It rained all day." --pair "The day was dry." --model minilm-mnli --json one.json
   python -m helpers explain --file texts.tsv --text-column sentence --html many.html --save scores/
 
-A file is a table, tab-separated, with a header (.tsv), or one text a line (any other name). Without --html, --json
-and --save the strongest links are printed. Exit status: 0 done, 1 it failed, 2 asked for what isn't there.
+A file is a table, tab-separated, with a header (.tsv), or one text a line (any other name). Without --html, --json,
+--arrow and --save the strongest links are printed. Exit status: 0 done, 1 it failed, 2 asked for what isn't there.
+"""
+ATTRIBUTE = """\
+examples:
+  python -m helpers attribute texts.tsv scores/ --text-column sentence --jobs 2
+  python -m helpers attribute sentences.txt scores/ --model minilm-sst2 --steps 6 --rule gauss
+
+The file is read as by explain. The same line again, after a kill or with more texts at the end of the file, does what
+is left. helpers.stream.open_dataset("scores/") reads the results; notebooks/CLUSTER.md says how to use a cluster.
 """
 CHECK = """\
 examples:
@@ -72,7 +81,7 @@ def _complain(problem: object, status: int) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     """Explain the texts and write what was asked for."""
-    outputs = _free([options.html, options.json, options.save], force=options.force)
+    outputs = _free([options.html, options.json, options.arrow, options.save], force=options.force)
     texts, left_out = _texts(options)
     logger.info("loading %s", options.model)
     with _warnings_as_lines():
@@ -98,6 +107,29 @@ def explain(options: argparse.Namespace) -> int:
         sys.stdout.write(_listing(many, options.links))
     for path in outputs:
         logger.info("written: %s", path)
+    return 0
+
+
+def to_disk(options: argparse.Namespace) -> int:
+    """Attribute all texts of a file into a folder."""
+    texts = _read(options)
+    with _warnings_as_lines():
+        from helpers.stream import attribute_dataset
+
+        stored = attribute_dataset(
+            options.model,
+            None,
+            texts,
+            options.folder,
+            target=_number_or_name(options.target),
+            steps=_number_or_name(options.steps),
+            rule=options.rule,
+            output=options.output,
+            shard=options.shard,
+            n_jobs=options.jobs,
+            progress=not options.quiet,
+        )
+    logger.info("%s", stored)
     return 0
 
 
@@ -157,6 +189,8 @@ def _write(options: argparse.Namespace, many: Sequence, probabilities) -> None:
         names = ("torch", "transformers", "numpy")
         about = {"model": options.model, "versions": {name: importlib.metadata.version(name) for name in names}}
         write_json(options.json, report.content(many, probabilities, about=about, k=options.links))
+    if options.arrow:
+        report.links_table(many).to_feather(options.arrow, compression="zstd")
     for number, a in enumerate(many) if options.save else ():
         a.save(options.save / f"{number:04d}.safetensors")
 
@@ -272,6 +306,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m helpers", description="Attention attribution without a notebook.")
     commands = parser.add_subparsers(dest="command", required=True)
     _explain_options(_command(commands, "explain", explain, "explain a model's answer to texts", EXPLAIN))
+    many = _command(commands, "attribute", to_disk, "explain all texts of a file, onto disk", ATTRIBUTE)
+    many.add_argument("file", type=Path, metavar="FILE", help="the texts")
+    many.add_argument("folder", type=Path, metavar="FOLDER", help="where the results go, or are already in part")
+    many.add_argument("--jobs", type=int, metavar="N", help="processes, -1 for one a processor (default: 1)")
+    many.add_argument("--shard", type=int, default=64, metavar="N", help="texts a file (default: 64)")
+    many.add_argument("--quiet", action="store_true", help="no progress")
+    _what_to_explain(many)
     one = _command(commands, "check", check, "say which exercises of a notebook are solved", CHECK)
     one.add_argument("notebook", metavar="NN", help="the notebook, by the start of its name, such as 03")
     one.add_argument("files", nargs="*", type=Path, metavar="COPY", help="copies of it with answers in them")
@@ -302,21 +343,27 @@ def _explain_options(parser: argparse.ArgumentParser) -> None:
     add("text", nargs="*", metavar="TEXT", help="what to explain")
     add("--pair", metavar="TEXT", help="the second text, for a model of pairs")
     add("--file", type=Path, metavar="FILE", help="read the texts from a file")
-    add("--text-column", default="text", metavar="NAME", help="column of a .tsv with the text (default: text)")
-    add("--pair-column", metavar="NAME", help="column of a .tsv with the second text")
+    _what_to_explain(parser)
     add("--limit", type=int, default=20, metavar="N", help="explain so many texts of a file (default: 20)")
-    add("--model", default="minilm-sst2", help="name, folder or hub id of a classifier (default: minilm-sst2)")
     add("--revision", help="commit of a model on the hub")
     add("--device", default="auto", help="auto, cpu, cuda, ... (default: auto)")
+    add("--links", type=int, default=8, metavar="K", help="how many links to show (default: 8)")
+    add("--html", type=Path, metavar="FILE", help="write a page with all figures in it")
+    add("--json", type=Path, metavar="FILE", help="write the numbers")
+    add("--arrow", type=Path, metavar="FILE", help="write all scores as one Arrow table, a row a link")
+    add("--save", type=Path, metavar="FOLDER", help="write all scores, a .safetensors a text")
+    add("--force", action="store_true", help="write over files that are there")
+    add("--quiet", action="store_true", help="no progress, and no listing where a file is written")
+
+
+def _what_to_explain(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--text-column", default="text", metavar="NAME", help="column of a .tsv with the text (default: text)")
+    add("--pair-column", metavar="NAME", help="column of a .tsv with the second text")
+    add("--model", default="minilm-sst2", help="name, folder or hub id of a classifier (default: minilm-sst2)")
     add("--target", metavar="LABEL", help="the class to explain, by name or number (default: the predicted one)")
     add("--steps", default="auto", metavar="N", help="points on the path, or auto (default)")
     add(
         "--rule", choices=("right", "left", "midpoint", "gauss"), help="how to place them (default: right; auto: gauss)"
     )
     add("--output", choices=("probability", "logit", "log-probability"), default="probability", help="what to explain")
-    add("--links", type=int, default=8, metavar="K", help="how many links to show (default: 8)")
-    add("--html", type=Path, metavar="FILE", help="write a page with all figures in it")
-    add("--json", type=Path, metavar="FILE", help="write the numbers")
-    add("--save", type=Path, metavar="FOLDER", help="write all scores, a .safetensors a text")
-    add("--force", action="store_true", help="write over files that are there")
-    add("--quiet", action="store_true", help="no progress, and no listing where a file is written")

@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 from helpers._sweep import Sweep
 from helpers.attention import UnsupportedModelError, check_model, touch
 from helpers.blocks import Blocks
+from helpers.inputs import TOKENS_AT_ONCE
 from helpers.outputs import log_probabilities, logits_of, probabilities
 from helpers.quadrature import NESTED, check_steps, points_and_weights, stages
 
@@ -142,14 +143,6 @@ def plan_of(
     return Plan((int(steps),), rule, output, baseline, tolerance, floor, bool(gap), batch_tokens, precision)
 
 
-def tokens_at_once(device: torch.device) -> int:
-    """Return how many tokens to send through the model at once where nobody says: as many as a device is quick with.
-
-    A processor gains nothing beyond some hundred tokens, and needs less memory for fewer.
-    """
-    return 1024 if device.type == "cpu" else 16384
-
-
 def attribute_planned(
     model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan, read: Callable[[Any], Any] = logits_of
 ) -> Scores:
@@ -158,14 +151,15 @@ def attribute_planned(
     def logits_at(inputs: Mapping[str, Tensor]) -> Tensor:
         return _checked(read(model(**inputs)))
 
-    with torch.inference_mode(False), touch(model, record=True) as session, _frozen(model):
+    exact = torch.autocast(model.device.type, enabled=False)  # a caller's autocast would move the scores unsaid
+    with torch.inference_mode(False), exact, touch(model, record=True) as session, _frozen(model):
         blocks = Blocks(model, session)
         with torch.no_grad(), blocks.watch():
             logits = logits_at(inputs)
         _check_finite(logits)
         attention, values = dict(session.attention), dict(session.values)
         layers = _layers(layers, session.calls)
-        _check_square(attention)
+        _check_square(attention, len(logits))
         session.record = False
         blocks.narrow(lambda: logits_at(inputs), logits)
         predicted = logits.argmax(-1)
@@ -183,7 +177,7 @@ def attribute_planned(
             inputs,
             target,
             function,
-            plan.batch_tokens or tokens_at_once(weights.device),
+            plan.batch_tokens or TOKENS_AT_ONCE[weights.device.type == "cpu"],
             plan.precision,
             asked,
             start,
@@ -252,12 +246,17 @@ def _layers(layers, count: int) -> tuple[int, ...]:
     return tuple(int(n) for n in chosen)
 
 
-def _check_square(attention: dict[int, Tensor]) -> None:
+def _check_square(attention: dict[int, Tensor], batch: int) -> None:
     shapes = {tuple(weights.shape) for weights in attention.values()}
     if len(shapes) > 1 or any(shape[-1] != shape[-2] for shape in shapes):
         raise UnsupportedModelError(
             f"The layers' attention [batch, head, query, key] differs in shape ({sorted(shapes)}): encoder-decoder "
             "models and layers of unequal width are not supported."
+        )
+    if any(shape[0] != batch for shape in shapes):
+        raise UnsupportedModelError(
+            f"The layers' attention has the shapes {sorted(shapes)} for a batch of {batch}: this model attends within "
+            "parts of its input, so one list of tokens can't name the links. Take one whose tokens all see each other."
         )
 
 

@@ -198,8 +198,8 @@ def mathml(tex: str, *, block: bool = False) -> str:
 
 
 def _styles() -> str:
-    """The gallery's sheet with colours for code, light and dark."""
-    light = HtmlFormatter(style="friendly").get_style_defs(".highlight")
+    """The gallery's sheet with colours for code, light and dark: styles whose colours all stand out from the ground."""
+    light = HtmlFormatter(style="xcode").get_style_defs(".highlight")
     dark = HtmlFormatter(style="github-dark").get_style_defs(".highlight")
     plain = ".highlight, .highlight pre { background: none; }"
     sheet = (PAGES / "gallery.css").read_text(encoding="utf-8")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Integral
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 Text = str | tuple[str, str]
@@ -56,9 +57,14 @@ class Encoded:
         return batches_by_length([len(tokens) for tokens in self.tokens], batch_size, on_cpu=self.on_cpu)
 
     @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return next(iter(self.tensors.values())).device
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the tensors are in the processor's memory."""
-        return next(iter(self.tensors.values())).device.type == "cpu"
+        return self.device.type == "cpu"
 
 
 def batches_by_length(
@@ -94,14 +100,18 @@ def check_texts(texts: Text | Iterable[Text]) -> list[Text]:
 
     Raises:
         ValueError: a text is blank, is no string or pair, or single texts and pairs are mixed; the
-            message gives the position in the batch.
+            message gives the position in the batch. Or the batch is a set, a table, or bytes.
     """
     if isinstance(texts, Mapping) or hasattr(texts, "columns"):
         raise ValueError(
             f"A {type(texts).__name__} was given: pass its texts, a list of strings or of (first, second) tuples; "
             "for a table of helpers.data that is data.texts(frame)."
         )
-    if not isinstance(texts, Iterable):
+    if isinstance(texts, bytes | bytearray):
+        raise ValueError("The text is given as bytes: decode it first, such as text.decode('utf-8').")
+    if isinstance(texts, Set):
+        raise ValueError("The texts are a set, which has no order to answer in: pass sorted(texts).")
+    if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
         raise ValueError(f"The texts are {texts!r}: pass a string, a (first, second) tuple, or a list of either.")
     batch = [texts] if isinstance(texts, str | tuple) else list(texts)
     if not batch:
@@ -218,9 +228,20 @@ def _warn_cut(lengths: Sequence[int], limit: int) -> None:
 
 
 def _accepted(model: nn.Module, tensors) -> dict[str, Tensor]:
-    """Keep what the model's forward takes (DistilBERT has no token_type_ids) and move it to its device."""
-    names = inspect.signature(model.forward).parameters
+    """Keep what the model can take and move it to its device.
+
+    DistilBERT has no segment ids, and RoBERTa a table of one: where a model cannot tell two texts apart by
+    them, they are left out.
+    """
+    names = set(inspect.signature(model.forward).parameters)
+    if (getattr(model.config, "type_vocab_size", None) or 0) < 2:
+        names.discard("token_type_ids")
     device = next(model.parameters()).device
+    if device.type == "meta":
+        raise ValueError(
+            "The model is on the meta device, which holds shapes and no weights: load it with from_pretrained(...) "
+            "and device_map='cpu', or fill it with model.to_empty(device='cpu') and its weights."
+        )
     return {name: tensor.to(device) for name, tensor in tensors.items() if name in names}
 
 

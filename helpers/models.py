@@ -203,14 +203,15 @@ def predict_logits(
 ) -> np.ndarray:
     """Return the raw outputs, float32 [text, class], in the order of the texts; the model keeps its mode.
 
-    Texts of similar length share a batch, so that little is padding.
+    Texts of similar length share a batch, so that little is padding. A caller's autocast is left aside: the
+    model answers in its own precision.
     """
     encoded = encode(model, tokenizer, texts, max_length=max_length)
     found: dict[int, np.ndarray] = {}
     training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast(encoded.device.type, enabled=False):
             for rows in encoded.rows_by_length(batch_size):
                 raw = logits_of(model(**encoded.batch(rows)))
                 found.update(zip(rows, raw.float().cpu().numpy(), strict=True))

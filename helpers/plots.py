@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter
 
 from helpers import _display as show
 from helpers._cover import cover
-from helpers._heatmaps import head_maps, heads_overview, layer_maps
+from helpers._heatmaps import head_choice, head_maps, heads_overview, layer_maps
 from helpers._links import sentence_links
 from helpers._pruning_view import head_grids, pruning_curves, pruning_state
 from helpers._tree_strip import tree_strip
@@ -33,6 +33,7 @@ __all__ = [
     "concentration",
     "convergence",
     "cover",
+    "head_choice",
     "head_grids",
     "head_maps",
     "heads_overview",

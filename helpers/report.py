@@ -1,17 +1,22 @@
-"""Explanations as one file that needs neither a network nor a kernel: a page with the figures in it, or JSON.
+"""Explanations as one file that needs neither a network nor a kernel: a page with the figures in it, JSON, or a table.
 
-The page holds plotly.js, its styles and its pictures, and tells the browser to load nothing from anywhere.
+Before the texts a page can tell of all of them together, in parts (:class:`Part`). It holds plotly.js, its styles and
+its pictures, and tells the browser to load nothing from anywhere.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import networkx as nx
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
@@ -30,6 +35,23 @@ LONGEST = 64  # tokens of a text whose heads are all drawn: the figure grows wit
 COLUMNS = ("layer", "head", "receives (query)", "is heard (key)", "score", "attention")
 
 
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a page about many texts.
+
+    Attributes:
+        title: its heading.
+        text: plain paragraphs.
+        figure: of plotly or matplotlib, or None.
+        table: shown as it is, without its index; numbers with 3 digits. None: no table.
+    """
+
+    title: str
+    text: Sequence[str] = ()
+    figure: Any = None
+    table: pd.DataFrame | None = None
+
+
 def page(
     attributions: Sequence,
     probabilities: np.ndarray,
@@ -37,6 +59,8 @@ def page(
     title: str = "Attention attribution",
     facts: str = "",
     k: int = 8,
+    parts: Sequence[Part] = (),
+    longest: int = LONGEST,
 ) -> str:
     """Return a self-contained HTML page: for every text the prediction, links, heads, tree and how exact it is.
 
@@ -46,6 +70,8 @@ def page(
         title: heading of the page.
         facts: a line under it, such as the model's name.
         k: how many links to draw and to list.
+        parts: what to say of all texts together, before each of them.
+        longest: tokens of a text up to which all its heads are drawn.
 
     Raises:
         ValueError: there is no attribution, or not one row of probabilities for each.
@@ -53,10 +79,12 @@ def page(
     _check(attributions, probabilities)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(PAGES), autoescape=True, trim_blocks=True)
     styles = (PAGES / "gallery.css").read_text(encoding="utf-8")
-    texts = [_section(a, row, k, i) for i, (a, row) in enumerate(zip(attributions, probabilities, strict=True), 1)]
+    rows = enumerate(zip(attributions, probabilities, strict=True), 1)
+    texts = [_section(a, row, k, i, longest) for i, (a, row) in rows]
     return environment.get_template("report.html.j2").render(
         title=title,
         facts=facts,
+        parts=[_drawn(part, number) for number, part in enumerate(parts, 1)],
         texts=texts,
         limits=LIMITS,
         styles=Markup(styles),  # of this package
@@ -65,14 +93,19 @@ def page(
 
 
 def content(
-    attributions: Sequence, probabilities: np.ndarray, *, about: Mapping[str, Any] | None = None, k: int = 8
+    attributions: Sequence,
+    probabilities: np.ndarray,
+    *,
+    about: Mapping[str, Any] | None = None,
+    k: int = 8,
+    parts: Sequence[Part] = (),
 ) -> dict[str, Any]:
     """Return the same as numbers, ready for JSON: what the model says, the k largest scores, the tree, the gaps.
 
-    All scores are in what ``Attribution.save`` writes.
+    All scores are in what ``Attribution.save`` writes, and in :func:`links_table`.
 
     Args:
-        attributions, probabilities, k: as for :func:`page`.
+        attributions, probabilities, k, parts: as for :func:`page`.
         about: what else a reader must know: model, versions, options.
 
     Raises:
@@ -80,7 +113,22 @@ def content(
     """
     _check(attributions, probabilities)
     texts = [_numbers(a, row, k) for a, row in zip(attributions, probabilities, strict=True)]
-    return {"format": FORMAT, "version": VERSION, **(about or {}), "texts": texts}
+    told = [_told(part) for part in parts]
+    return {"format": FORMAT, "version": VERSION, **(about or {}), **({"parts": told} if told else {}), "texts": texts}
+
+
+def links_table(attributions: Sequence) -> pd.DataFrame:
+    """Return every score of every text, a row a link, largest score of a text first; ``to_feather`` makes it Arrow.
+
+    Columns: text (its number, from 0), layer, head, query, key (positions), query_token, key_token, score, attention.
+    """
+    frames = []
+    for number, a in enumerate(attributions):
+        table = a.top_links(a.scores.size)
+        frames.append(table.assign(text=number)[["text", *table.columns]])
+    whole = pd.concat(frames, ignore_index=True)
+    numbers = {name: np.int32 for name in ("text", "layer", "head", "query", "key")}
+    return whole.astype(numbers | {"query_token": "category", "key_token": "category"})
 
 
 def _check(attributions: Sequence, probabilities: np.ndarray) -> None:
@@ -119,7 +167,40 @@ def links(a, k: int = 8) -> list[tuple[int, int, str, str, float, float]]:
     ]
 
 
-def _section(a, probabilities: np.ndarray, k: int, number: int) -> dict[str, Any]:
+def _drawn(part: Part, number: int) -> dict[str, Any]:
+    table = part.table
+    return {
+        "title": part.title,
+        "text": part.text,
+        "figure": _picture(part.figure, f"part-figure-{number}", part.title),
+        "columns": [] if table is None else list(table.columns),
+        "rows": [] if table is None else [[_cell(v) for v in row] for row in table.itertuples(index=False)],
+    }
+
+
+def _picture(figure, name: str, title: str) -> Markup:
+    """Return a figure of plotly, or of matplotlib as a picture that can be made larger without loss."""
+    if figure is None or hasattr(figure, "to_html"):
+        return Markup("") if figure is None else _figure(figure, name)
+    stream = io.BytesIO()
+    figure.savefig(stream, format="svg")
+    coded = base64.b64encode(stream.getvalue()).decode()
+    return Markup('<img src="data:image/svg+xml;base64,{}" alt="{}">').format(coded, title)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return "" if np.isnan(value) else f"{value:.3g}"
+    return str(value)
+
+
+def _told(part: Part) -> dict[str, Any]:
+    table = [] if part.table is None else part.table.astype(object).where(part.table.notna(), None).to_dict("records")
+    plain = [{str(k): v.item() if isinstance(v, np.generic) else v for k, v in row.items()} for row in table]
+    return {"title": part.title, "text": list(part.text), "table": plain}
+
+
+def _section(a, probabilities: np.ndarray, k: int, number: int, longest: int) -> dict[str, Any]:
     grown, note = _tree(a)
     return {
         "short": show.cut(" | ".join(_parts(a)), 80),
@@ -128,8 +209,8 @@ def _section(a, probabilities: np.ndarray, k: int, number: int) -> dict[str, Any
         "explained": f"{show.function(a)}, {a.value:.4g}",
         "classes": [] if a.output == "raw" else list(zip(a.labels, map(float, probabilities), strict=True)),
         "links": _figure(plots.sentence_links(a, k=k), f"links-{number}"),
-        "heads": _figure(plots.heads_overview(a), f"heads-{number}") if len(a.tokens) <= LONGEST else "",
-        "no_heads": f"This text has {len(a.tokens)} tokens. All heads are drawn for texts of up to {LONGEST}, or the "
+        "heads": _figure(plots.heads_overview(a), f"heads-{number}") if len(a.tokens) <= longest else "",
+        "no_heads": f"This text has {len(a.tokens)} tokens. All heads are drawn for texts of up to {longest}, or the "
         "page would become too large; in a notebook, plots.heads_overview(a) draws them.",
         "columns": COLUMNS,
         "rows": [(*row[:4], show.signed(row[4]), f"{row[5]:.3f}") for row in links(a, k)],

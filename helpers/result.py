@@ -19,7 +19,7 @@ from helpers.inputs import Text, Word
 
 FORMAT = "attattr-attribution"
 VERSION = 1
-_ARRAYS = ("scores", "attention", "start", "gap", "steps")
+ARRAYS = ("scores", "attention", "start", "gap", "steps")
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +103,21 @@ class Attribution:
             }
         )
 
+    def parts(self) -> tuple[dict[str, np.ndarray], str]:
+        """Return the arrays, and the rest as JSON: what files hold, and :meth:`of_parts` takes."""
+        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ARRAYS}
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in ARRAYS}, json.dumps(rest)
+
+    @classmethod
+    def of_parts(cls, arrays: dict[str, np.ndarray], rest: str) -> Attribution:
+        """Return the attribution that :meth:`parts` took apart."""
+        values = json.loads(rest)
+        values["words"] = tuple(Word(*word) for word in values["words"])
+        values["text"] = tuple(values["text"]) if isinstance(values["text"], list) else values["text"]
+        for name in ("layers", "tokens", "labels"):
+            values[name] = tuple(values[name])
+        return cls(**arrays, **values)
+
     def save(self, path: str | Path) -> Path:
         """Write one safetensors file: the arrays, and the rest as JSON in its header. Return its path.
 
@@ -111,14 +126,12 @@ class Attribution:
         path = Path(path).expanduser()
         if path.is_dir() or not path.name:
             raise ValueError(f"{str(path)!r} is a folder: give the name of a file, such as 'one.safetensors'.")
-        rest = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _ARRAYS}
-        header = {"format": FORMAT, "version": str(VERSION), "attribution": json.dumps(rest)}
+        arrays, rest = self.parts()
+        header = {"format": FORMAT, "version": str(VERSION), "attribution": rest}
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            save_file(
-                {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}, unfinished, metadata=header
-            )
+            save_file(arrays, unfinished, metadata=header)
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)
@@ -143,12 +156,7 @@ class Attribution:
                         f"{path} holds {header.get('format')!r} version {header.get('version')!r}; this version reads "
                         f"{FORMAT!r} version {VERSION}. Compute the attribution again."
                     )
-                arrays = {name: file.get_tensor(name) for name in _ARRAYS}
-                rest = json.loads(header["attribution"])
-            rest["words"] = tuple(Word(*word) for word in rest["words"])
-            rest["text"] = tuple(rest["text"]) if isinstance(rest["text"], list) else rest["text"]
-            for name in ("layers", "tokens", "labels"):
-                rest[name] = tuple(rest[name])
-            return cls(**arrays, **rest)
+                arrays = {name: file.get_tensor(name) for name in ARRAYS}
+            return cls.of_parts(arrays, header["attribution"])
         except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is damaged or no attribution file ({error!r}): compute it again.") from error

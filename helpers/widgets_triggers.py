@@ -13,12 +13,13 @@ import plotly.graph_objects as go
 from helpers import _display as show
 from helpers import _widget_parts as parts
 from helpers import plots
+from helpers._browser_parts import Panel
 from helpers._trigger_bench import Bench, Seen
 from helpers.tree import attribution_tree
 from helpers.triggers import Trigger, Victims
 
 WHERE = {"as found": "relative", "front": "front", "end": "end", "at random": "random"}
-MARKED = "background:#fbd9b4;border-radius:3px;padding:0 3px"
+MARKED = "background:#fbd9b4;color:#1f2430;border-radius:3px;padding:0 3px"
 
 
 def trigger_bench(
@@ -54,7 +55,7 @@ def trigger_bench(
     return TriggerBench(bench, offered, k)
 
 
-class TriggerBench(ipywidgets.VBox):
+class TriggerBench(Panel):
     """The widget that :func:`trigger_bench` returns.
 
     Its controls: ``found``, ``typed``, ``where``, ``victim``, ``button``; what it shows: ``message``, ``figures``;
@@ -73,9 +74,8 @@ class TriggerBench(ipywidgets.VBox):
         self.victim = parts.dropdown("Text", texts, width="44rem")
         self.button = ipywidgets.Button(description="Attack", button_style="primary", tooltip="Insert the trigger")
         self.message, self._place = parts.message(), parts.scrolled()
-        above = ipywidgets.HBox([self.found, self.where], layout=ipywidgets.Layout(flex_flow="row wrap"))
-        inside = [above, self.typed, self.victim, self.button, self.message, self._place]
-        super().__init__(inside, layout=ipywidgets.Layout(max_width="100%"))
+        inside = [parts.row(self.found, self.where), self.typed, self.victim, self.button, self.message, self._place]
+        super().__init__(inside)
         self.button.on_click(lambda _: self.run())
         self.typed.on_msg(self._entered)
         self.found.observe(self._picked, "value")
@@ -111,6 +111,9 @@ class TriggerBench(ipywidgets.VBox):
         seen = self._bench.answer(trigger, self.victim.value, self.where.value)
         links = [plots.sentence_links(a, k=self._k) for a in (seen.before, seen.after)]
         trees = [plots.tree(attribution_tree(a, merge=True), note=show.explained(a)) for a in (seen.before, seen.after)]
+        for figures in (links, trees):
+            for figure, when in zip(figures, ("Before", "With the trigger"), strict=True):
+                figure.layout.title.text = figure.layout.title.text.replace("<b>", f"<b>{when}: ", 1)
         parts.put(self._place, *links, *trees)
         self.seen = seen
         return _verdict(seen)

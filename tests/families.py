@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from transformers import (
     AlbertConfig,
     AttentionInterface,
     AttentionMaskInterface,
+    AutoModelForImageClassification,
     AutoModelForSequenceClassification,
     BertConfig,
     DistilBertConfig,
@@ -15,6 +19,7 @@ from transformers import (
     GPT2Config,
     ModernBertConfig,
     RobertaConfig,
+    ViTConfig,
     XLMRobertaConfig,
 )
 from transformers.masking_utils import eager_mask
@@ -44,15 +49,29 @@ CONFIGS = {
         sep_token_id=2,
     ),
 }
-FAMILIES = tuple(CONFIGS)
+FAMILIES = tuple(CONFIGS)  # of texts
+CONFIGS["vit"] = ViTConfig(**_SIZES, image_size=12, patch_size=4, num_channels=2, initializer_range=0.3, num_labels=3)
+EVERY = tuple(CONFIGS)
 
 
-def make(family: str, *, implementation: str = "eager", dtype=torch.float64, seed: int = 0, **changes):
-    """A random model whose attributions are far from linear in a; the same weights for the same seed."""
+def make(
+    family: str, *, implementation: str = "eager", dtype=torch.float64, seed: int = 0, head: Any = None, **changes
+):
+    """A random model whose attributions are far from linear in a; the same weights for the same seed.
+
+    ``head`` is a class of transformers such as AutoModelForTokenClassification; by default the family's classifier.
+    """
     config = type(CONFIGS[family])(**{**CONFIGS[family].to_dict(), **changes})
+    default = AutoModelForImageClassification if family == "vit" else AutoModelForSequenceClassification
     torch.manual_seed(seed)
-    model = AutoModelForSequenceClassification.from_config(config, attn_implementation=implementation)
+    model = (head or default).from_config(config, attn_implementation=implementation)
     return model.to(dtype).eval()
+
+
+def pictures(count: int = 3, seed: int = 1, dtype=torch.float64) -> dict[str, torch.Tensor]:
+    """Random pictures for "vit": nine patches and [CLS], so ten tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    return {"pixel_values": torch.randn(count, 2, 12, 12, generator=generator, dtype=torch.float64).to(dtype)}
 
 
 def inputs(side: str | None = "right", lengths=(9, 5, 7), seed: int = 1) -> dict[str, torch.Tensor]:
@@ -71,20 +90,28 @@ def inputs(side: str | None = "right", lengths=(9, 5, 7), seed: int = 1) -> dict
 class _State:
     """What the reference attention function is to do in the next forward pass."""
 
-    layer, a, call = -1, 1.0, 0
-    scaled = None
+    layers: tuple[int, ...] = ()  # which are moved
+    a, call, together, start = 1.0, 0, False, None
+    moved: list[torch.Tensor] = []
     weights: list[torch.Tensor] = []
 
 
 def _reference_attention(module, query, key, value, attention_mask, scaling=None, **kwargs):
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    groups = query.shape[1] // key.shape[1]  # a decoder may share keys and values between heads
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     weights = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         weights = weights + attention_mask
     weights = weights.softmax(-1)
     _State.weights.append(weights.detach())
-    if _State.call == _State.layer:
-        weights = (_State.a * weights.detach()).requires_grad_()
-        _State.scaled = weights
+    if _State.call in _State.layers:
+        start = torch.zeros_like(weights) if _State.start is None else _State.start(weights.detach())
+        if _State.together:
+            weights = start + _State.a * (weights - start)
+        else:  # the layers below do not move: their output is a constant
+            weights = (start + _State.a * (weights.detach() - start)).requires_grad_()
+        _State.moved.append(weights)
     _State.call += 1
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
@@ -93,25 +120,47 @@ AttentionInterface.register("reference", _reference_attention)
 AttentionMaskInterface.register("reference", eager_mask)
 
 
-def reference(model, batch, target, points, weights) -> tuple[np.ndarray, np.ndarray]:
+def reference(
+    model, batch, target, points, weights, *, read: Callable | None = None, squash: Callable | None = None,
+    start: Callable | None = None, together: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """The plain algorithm: for every layer and point run the whole network, take dF/d(aA), sum, times A.
+
+    Args:
+        read: from the outputs to logits [batch, class]; the classifier's by default.
+        squash: from logits to what is explained; a softmax by default.
+        start: from A to where the path begins, 0 by default.
+        together: all layers move at once, each by what it attends to then.
 
     Returns scores and attention [batch, layer, head, query, key] in the model's precision.
     """
     before = model.config._attn_implementation
     model.set_attn_implementation("reference")
+    read, squash = read or (lambda outputs: outputs.logits), squash or (lambda logits: logits.softmax(-1))
 
-    def output(layer, a):
-        _State.layer, _State.a, _State.call, _State.weights = layer, a, 0, []
-        probabilities = model(**batch).logits.softmax(-1)
-        return probabilities[torch.arange(len(target)), target].sum()
+    def output(layers, a):
+        _State.layers, _State.a, _State.call, _State.weights, _State.moved = layers, a, 0, [], []
+        _State.start, _State.together = start, together
+        values = squash(read(model(**batch)))
+        return values[torch.arange(len(target)), target].sum()
 
-    output(-1, 1.0)
+    output((), 1.0)
     attention = torch.stack(_State.weights, dim=1)
+    count = attention.shape[1]
     scores = torch.zeros_like(attention)
-    for layer in range(attention.shape[1]):
+    for layers in [tuple(range(count))] if together else [(layer,) for layer in range(count)]:
         for a, w in zip(points, weights, strict=True):
-            gradient = torch.autograd.grad(output(layer, float(a)), _State.scaled)[0]
-            scores[:, layer] += w * gradient * attention[:, layer]
+            gradients = torch.autograd.grad(output(layers, float(a)), _State.moved)
+            for layer, gradient in zip(layers, gradients, strict=True):
+                whole = _State.weights[layer]
+                begin = 0 if start is None else start(whole)
+                scores[:, layer] += w * gradient * (whole - begin)
     model.set_attn_implementation(before)
-    return scores.numpy(), attention.numpy()
+    return scores.cpu().numpy(), attention.cpu().numpy()
+
+
+def difference(ours: torch.Tensor, theirs: np.ndarray) -> float:
+    """The largest difference, padding included, relative to the largest score of the layer."""
+    scale = np.abs(theirs).max(axis=(2, 3, 4), keepdims=True)
+    assert (scale > 1e-6).all(), "the reference is trivial"
+    return float(np.abs((ours.numpy() - theirs) / scale).max())

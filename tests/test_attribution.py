@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from families import CONFIGS, FAMILIES, inputs, make, reference
+from families import CONFIGS, FAMILIES, difference, inputs, make, reference
 from texts import tokenizer_for
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import BartConfig, BartForSequenceClassification, BertForSequenceClassification
@@ -22,17 +22,10 @@ from helpers.quadrature import points_and_weights
 TARGET = torch.tensor([2, 0, 1])
 
 
-def difference(ours: torch.Tensor, theirs: np.ndarray) -> float:
-    """The largest difference, padding included, relative to the largest score of the layer."""
-    scale = np.abs(theirs).max(axis=(2, 3, 4), keepdims=True)
-    assert (scale > 1e-6).all(), "the reference is trivial"
-    return float(np.abs((ours.numpy() - theirs) / scale).max())
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("side", [None, "right", "left"])
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-10), (torch.float32, 2e-5)])
 def test_equals_brute_force(family, side, implementation, dtype, bound):
     model = make(family, implementation=implementation, dtype=dtype)
     batch = inputs(side)
@@ -217,7 +210,8 @@ def test_a_batch_that_runs_out_of_memory_is_halved_until_it_fits(error):
                 raise error
 
     model.classifier.register_forward_pre_hook(full)
-    assert torch.allclose(attribute_inputs(model, batch, steps=9).scores, expected, atol=1e-13)
+    found = attribute_inputs(model, batch, steps=9, batch_tokens=10_000)
+    assert torch.allclose(found.scores, expected, atol=1e-13)
     assert sizes[1:5] == [81, 40, 20, 10] and sizes[5] == 5, "halved until it fits"
     assert set(sizes[5:-1]) == {5}, "found once, kept for what follows"
 

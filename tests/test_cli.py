@@ -18,6 +18,7 @@ from helpers import cli, exercises, report
 from helpers.models import load
 from helpers.records import ROOT
 from helpers.result import Attribution
+from helpers.stream import open_dataset
 
 
 @pytest.fixture(scope="module")
@@ -303,3 +304,13 @@ def test_an_unsupported_model_is_refused_in_a_line(run, tmp_path):
     (folder / "model.safetensors").write_bytes(b"cut short")
     status, _, err = run("explain", "a", "--model", folder, "--quiet")
     assert status == 1 and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_attribute_fills_a_folder(run, model, tmp_path):
+    (tmp_path / "texts.txt").write_text("a good film\n\nit is dull\n", encoding="utf-8")
+    call = ["attribute", tmp_path / "texts.txt", tmp_path / "scores", "--model", model, "--quiet", "--steps"]
+    assert run(*call, 3)[0] == 0
+    assert [a.text for a in open_dataset(tmp_path / "scores")] == ["a good film", "it is dull"]
+    status, _, problem = run(*call, 4)
+    assert status == 1 and "steps: 3 there, 4 now" in problem
+    assert run("attribute", tmp_path / "none.txt", tmp_path / "other")[0] == 2

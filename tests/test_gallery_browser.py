@@ -13,7 +13,7 @@ from typing import NamedTuple
 import nbformat
 import plotly.graph_objects as go
 import pytest
-from browser import dump, needs_browser
+from browser import browser_page, dump, needs_browser
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from helpers.gallery import Entry, build_gallery
@@ -42,6 +42,32 @@ for (const name of pages) {
   document.body.append(frame);
 }
 </script></body>"""
+
+
+# Text is compared with the nearest ground under it; WCAG asks for 4.5, and for 3 where it is large.
+FAINT = """() => {
+  const rgba = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const color = rgba(getComputedStyle(e).backgroundColor);
+      if (color.length < 4 || color[3] > 0.5) return color;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const e of document.querySelectorAll("main *, nav *")) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || e.closest("svg, style, script, details:not([open])")) continue;
+    const style = getComputedStyle(e), [a, b] = [light(rgba(style.color)), light(ground(e))].sort((x, y) => y - x);
+    const large = parseFloat(style.fontSize) >= 24;
+    if ((a + 0.05) / (b + 0.05) < (large ? 3 : 4.5) || parseFloat(style.fontSize) < 11)
+      found.push(`${e.tagName}: ${e.textContent.trim().slice(0, 30)} (${style.fontSize}, ${style.color})`);
+  }
+  return [...new Set(found)].slice(0, 20);
+}"""
 
 
 class Page(NamedTuple):
@@ -75,14 +101,17 @@ def made_up(folder: Path) -> Path:
     ).parent
 
 
+def built(folder: Path) -> Path:
+    """The gallery to look at: a copy of the one that is named, or a small one."""
+    given = os.environ.get("ATTATTR_GALLERY")
+    return Path(shutil.copytree(given, folder / "given")) if given else made_up(folder)
+
+
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     """Open every page; return what was counted on each, by its name, and what the browser complained of."""
     folder = tmp_path_factory.mktemp("a gallery")
-    given = os.environ.get("ATTATTR_GALLERY")
-    gallery = folder / "given" if given else made_up(folder)
-    if given:
-        shutil.copytree(given, gallery)
+    gallery = built(folder)
     names = sorted(path.name for path in gallery.glob("*.html"))
     (gallery / "probe.html").write_text(PROBE % (json.dumps(names), PHONE), encoding="utf-8")
     done = dump(gallery / "probe.html", folder / "profile")
@@ -116,3 +145,15 @@ def test_nothing_was_asked_of_another_host_and_no_script_failed(opened):
     pages, complaints = opened
     assert {name: page.fetched for name, page in pages.items()} == dict.fromkeys(pages, 0)
     assert [line for line in complaints.splitlines() if "CONSOLE" in line] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read_on_a_phone_by_day_and_by_night(tmp_path, scheme):
+    gallery = built(tmp_path)
+    with browser_page(viewport={"width": PHONE, "height": 844}, color_scheme=scheme) as page:
+        for path in sorted(gallery.glob("*.html")):
+            page.goto(path.as_uri())
+            paper = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+            assert (sum(paper) / 3 > 200) == (scheme == "light"), path.name
+            assert (path.name, page.evaluate(FAINT)) == (path.name, [])
+        assert page.troubles == []

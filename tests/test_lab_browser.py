@@ -3,19 +3,9 @@
 The server and the browser are on loopback; a request for any other host fails the test.
 """
 
-import os
-import re
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import urlsplit
-
 import pytest
-from browser import BROWSER, needs_browser
+from browser import browser_page, click_square, needs_browser, server, titled
 from made_up import notebook
-from playwright.sync_api import sync_playwright
 from sample import sample
 
 from helpers.records import ROOT
@@ -47,65 +37,24 @@ widgets.explorer([sample(), sample(("so", "good"))])
 TREE = "widgets.tree_explorer(sample())"
 
 
-@contextmanager
-def server(folder: Path):
-    """A JupyterLab on loopback that knows nothing of the user's own settings, as its address."""
-    own = {f"JUPYTER_{name}_DIR": str(folder / "own" / name) for name in ("CONFIG", "DATA", "RUNTIME")}
-    own |= {"IPYTHONDIR": str(folder / "own" / "ipython"), "JUPYTER_PREFER_ENV_PATH": "1", "JUPYTER_PATH": ""}
-    own |= {"JUPYTERLAB_SETTINGS_DIR": str(folder / "own" / "settings"), "PYTHONPATH": str(ROOT)}
-    own |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "own" / "spaces")}
-    settings = {"IdentityProvider.token": "''", "ServerApp.port": "0", "ServerApp.root_dir": str(folder)}
-    settings |= {"LabApp.expose_app_in_browser": "True", "LabApp.news_url": "None"}
-    settings |= {"LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate"}
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
-    environment = {name: value for name, value in os.environ.items() if name != "ATTATTR_HEADLESS"} | own
-    said = folder / "server.log"
-    with open(said, "wb") as log:
-        running = subprocess.Popen(
-            [*command, *(f"--{name}={value}" for name, value in settings.items())],
-            cwd=folder, env=environment, stdout=log, stderr=log,
-        )  # fmt: skip
-    try:
-        yield _address(running, said)
-    finally:
-        running.terminate()
-        running.wait(30)
-
-
-def _address(running: subprocess.Popen, said: Path) -> str:
-    for _ in range(600):
-        found = re.search(r"http://127\.0\.0\.1:\d+/", said.read_text(errors="replace"))
-        if found or running.poll() is not None:
-            break
-        time.sleep(0.1)
-    assert found and running.poll() is None, said.read_text(errors="replace")
-    return found[0]
+GRID = "widgets.head_grid(sample())"
+LAB = {
+    "IdentityProvider.token": "''", "ServerApp.port": "0", "ip": "127.0.0.1", "LabApp.expose_app_in_browser": "True",
+    "LabApp.news_url": "None", "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """The page of a JupyterLab in which all cells of a small notebook have run; what went wrong is in ``troubles``."""
     folder = tmp_path_factory.mktemp("lab")
-    cells = SLIDER, EXPLORER.replace("TESTS", repr(str(ROOT / "tests"))), TREE
+    cells = SLIDER, EXPLORER.replace("TESTS", repr(str(ROOT / "tests"))), TREE, GRID
     notebook(folder, "controls", *cells, parameters="")
-    with server(folder) as address, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        page = browser.new_page(viewport={"width": 1300, "height": 1000})
-        page.set_default_timeout(90_000)
-        page.troubles = []
-        page.on("pageerror", lambda error: page.troubles.append(str(error)))
-        page.on("console", lambda line: page.troubles.append(line.text) if line.type == "error" else None)
-        page.on("request", lambda asked: _stays(page, asked.url))
+    settings = [f"--{name}={value}" for name, value in {**LAB, "ServerApp.root_dir": str(folder)}.items()]
+    with server(folder, "jupyterlab", "--allow-root", *settings) as address, browser_page() as page:
         page.goto(f"{address}lab/tree/controls.ipynb?reset")
         _run_all(page)
         yield page
-        browser.close()
-
-
-def _stays(page, url: str) -> None:
-    where = urlsplit(url)
-    if where.scheme in ("http", "https", "ws", "wss") and where.hostname != "127.0.0.1":
-        page.troubles.append(f"asked {url}")
 
 
 def _run_all(page) -> None:
@@ -149,7 +98,8 @@ def test_the_pruning_slider_moves_the_figure_and_asks_the_model(lab):
     output = cell(lab, 1)
     first = drawn(output)
     output.get_by_text("The model says no (0.500), with all heads").wait_for()
-    handle = output.locator(".widget-slider", has_text="Heads pruned").get_by_role("slider")
+    handle = output.get_by_role("slider", name="Heads pruned")
+    assert handle.get_attribute("aria-valuetext") == "0 of 6"
     handle.focus()
     handle.press("ArrowRight")
     changed(lab, output, first)
@@ -183,12 +133,44 @@ def test_tau_grows_another_tree_with_its_objective_and_edges(lab):
     }
     assert said[0] != said[0.4]
     output.get_by_text(said[0.4], exact=True).wait_for()
-    slider = output.locator(".widget-slider", has_text="tau")
-    assert "largest score" in slider.locator(".widget-label").get_attribute("title"), "what the label says on hovering"
-    slider.get_by_role("slider").press("Home")
+    slider = output.get_by_role("slider", name="tau")
+    assert "largest score" in slider.locator("..").get_attribute("title"), "what the label says on hovering"
+    slider.press("Home")
     second = changed(lab, output, first)
     output.get_by_text(said[0], exact=True).wait_for()
     assert "tau 0," in second and f"{len(wanted[0]) - 1} of" in second
+
+
+def test_a_click_on_a_square_chooses_the_head_and_so_do_the_keys(lab):
+    output = cell(lab, 4)
+    grid = titled(lab, output, "every head")
+    for layer, head in ((0, 1), (2, 0)):
+        click_square(lab, grid, head, layer)
+        titled(lab, output, f"Layer {layer}, head {head}")
+        titled(lab, output, f"links of layer {layer}, head {head}")
+        chosen = [output.get_by_label(name, exact=True).input_value() for name in ("Layer", "Head")]
+        assert chosen == [str(layer), str(head)]
+        frame = "([f, x, y]) => { const s = f.layout.shapes[0]; return s.x0 === x - 0.5 && s.y0 === y - 0.5; }"
+        lab.wait_for_function(frame, arg=[grid, head, layer])
+    output.get_by_label("Layer", exact=True).focus()
+    lab.keyboard.press("ArrowUp")
+    titled(lab, output, "Layer 1, head 0")
+
+
+def test_every_control_has_a_name(lab):
+    for number in range(1, 5):
+        unnamed = """(place) => [...place.querySelectorAll("input, select, textarea, button, [role=slider]")]
+          .filter((e) => e.offsetParent && !e.ariaLabel && !e.labels?.length && !e.textContent.trim())
+          .map((e) => e.outerHTML)"""
+        assert cell(lab, number).first.evaluate(unnamed) == []
+
+
+def test_nobody_is_asked_about_news(lab):
+    settings = lab.evaluate(
+        """async () => (await (await fetch("/lab/api/settings/@jupyterlab/apputils-extension:notification")).json())"""
+    )
+    assert settings["schema"]["properties"]["fetchNews"]["default"] == "false"
+    assert lab.locator(".Toastify__toast").count() == 0
 
 
 def test_nothing_went_wrong_and_nobody_else_was_asked(lab):

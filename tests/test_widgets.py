@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import warnings
+from types import SimpleNamespace
 
 import ipywidgets
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+import traitlets
 from sample import HARD, sample
 
-from helpers import plots, widgets
+from helpers import _workbench, plots, widgets
 from helpers import tree as trees
+from helpers._example_picker import row_of
 from helpers._widget_parts import without_nan
 from helpers.pruning import Curve, counts_of, gates_overall
 
@@ -157,7 +161,8 @@ def test_no_widget_that_hangs_a_headless_run(two):
             yield from inside(child)
 
     typed = widgets.sentence_box(lambda text: two[0], start_text="a film")
-    for box in (widgets.explorer(two), typed, widgets.pruning_slider(**pruning()[0]), widgets.tree_explorer(two)):
+    boxes = widgets.explorer(two), widgets.head_grid(two), widgets.tree_explorer(two)
+    for box in (*boxes, typed, widgets.pruning_slider(**pruning()[0])):
         assert not [widget for widget in inside(box) if isinstance(widget, ipywidgets.Output)]
 
 
@@ -173,19 +178,19 @@ def test_the_start_text_is_explained_at_once():
     best = a.top_links(1).iloc[0] if a.scores.max() > -a.scores.min() else None
     assert same(links, plots.sentence_links(a, k=2))
     assert best is None or f"Layer {best['layer']}, head {best['head']}" in maps.layout.title.text
-    assert "<b>positive</b>, with probability <b>0.98</b>" in box.message.value
+    assert "<b>positive</b>, with probability <b>0.98</b>" in box.picker.message.value
 
 
 def test_another_text_is_explained_by_the_button_and_by_enter():
     made = {"first": sample(), "second": sample(("so", "good")), "third": sample(HARD)}
     box = widgets.sentence_box(made.__getitem__, start_text="first")
     figures = box.figures
-    box.fields[0].value = "second"
+    box.picker.fields[0].value = "second"
     assert box.attribution is made["first"], "not before one asks"
-    box.button.click()
+    box.picker.button.click()
     assert same(box.figures[0], plots.sentence_links(made["second"]))
-    box.fields[0].value = "third"
-    box.fields[0]._handle_custom_msg({"event": "submit"}, [])
+    box.picker.fields[0].value = "third"
+    box.picker.fields[0]._handle_custom_msg({"event": "submit"}, [])
     assert same(box.figures[0], plots.sentence_links(made["third"]))
     assert box.figures == figures
 
@@ -193,9 +198,9 @@ def test_another_text_is_explained_by_the_button_and_by_enter():
 def test_a_pair_has_two_fields():
     asked = []
     box = widgets.sentence_box(lambda text: asked.append(text) or sample(), start_text=("one", "two"))
-    assert [field.description for field in box.fields] == ["First text", "Second text"]
-    box.fields[1].value = "three"
-    box.button.click()
+    assert [field.description for field in box.picker.fields] == ["First text", "Second text"]
+    box.picker.fields[1].value = "three"
+    box.picker.button.click()
     assert asked == [("one", "two"), ("one", "three")]
 
 
@@ -203,15 +208,17 @@ def test_while_it_works_the_button_says_so():
     seen = []
 
     def explain(text):
-        seen.append((box.button.disabled, box.button.description, box.message.value) if box else None)
+        seen.append(
+            (box.picker.button.disabled, box.picker.button.description, box.picker.message.value) if box else None
+        )
         return sample()
 
     box = None
     box = widgets.sentence_box(explain, start_text="a film")
-    box.button.click()
-    disabled, description, message = seen[1]
+    box.picker.button.click()
+    disabled, description, message = seen[0]
     assert disabled and description == "Explaining…" and "Explaining…" in message
-    assert not box.button.disabled and box.button.description == "Explain"
+    assert not box.picker.button.disabled and box.picker.button.description == "Explain"
 
 
 def test_an_error_is_shown_logged_and_left_behind(caplog):
@@ -221,16 +228,19 @@ def test_an_error_is_shown_logged_and_left_behind(caplog):
         return sample()
 
     box = widgets.sentence_box(explain, start_text="a film")
-    box.fields[0].value = ""
-    box.button.click()
-    assert "<b>ValueError</b>: Text 0 is &lt;b&gt;empty&lt;/b&gt; &amp; costs &#36;5 or &#36;6." in box.message.value
-    assert 'role="alert"' in box.message.value
+    box.picker.fields[0].value = ""
+    box.picker.button.click()
+    assert (
+        "<b>ValueError</b>: Text 0 is &lt;b&gt;empty&lt;/b&gt; &amp; costs &#36;5 or &#36;6."
+        in box.picker.message.value
+    )
+    assert 'role="alert"' in box.picker.message.value
     assert box.figures[0].layout.width and box._place.layout.display == "none", "the old answer is out of sight"
     assert "Text 0 is" in caplog.text, "and the traceback is in the log"
-    assert not box.button.disabled
-    box.fields[0].value = "again"
-    box.button.click()
-    assert "ValueError" not in box.message.value and box._place.layout.display is None
+    assert not box.picker.button.disabled
+    box.picker.fields[0].value = "again"
+    box.picker.button.click()
+    assert "ValueError" not in box.picker.message.value and box._place.layout.display is None
 
 
 def test_an_error_at_the_start_leaves_a_box_that_works():
@@ -240,9 +250,9 @@ def test_an_error_at_the_start_leaves_a_box_that_works():
         return sample()
 
     box = widgets.sentence_box(explain, start_text="bad")
-    assert "no model" in box.message.value and box.figures == ()
-    box.fields[0].value = "good"
-    box.button.click()
+    assert "no model" in box.picker.message.value and box.figures == ()
+    box.picker.fields[0].value = "good"
+    box.picker.button.click()
     assert len(box.figures) == 2
 
 
@@ -252,22 +262,230 @@ def test_a_warning_is_shown_once():
             warnings.warn("600 tokens were cut to <512>.", stacklevel=2)
         return sample()
 
-    message = widgets.sentence_box(explain, start_text="a film").message.value
+    message = widgets.sentence_box(explain, start_text="a film").picker.message.value
     assert message.count("Note: 600 tokens were cut to &lt;512&gt;.") == 1
     assert "<b>positive</b>" in message
 
 
 def test_the_answer_names_another_class_than_the_predicted_one():
     a = sample(target=0, probability=0.02, value=0.02, labels=("<no>", "yes"))
-    message = widgets.sentence_box(lambda text: a, start_text="a film").message.value
+    message = widgets.sentence_box(lambda text: a, start_text="a film").picker.message.value
     assert "<b>yes</b>; explained is <b>&lt;no&gt;</b>, with probability <b>0.02</b>" in message
     raw = sample(output="raw", value=1.25, probability=np.nan)
-    assert "The model answers <b>1.25</b>" in widgets.sentence_box(lambda text: raw, start_text="a film").message.value
+    assert (
+        "The model answers <b>1.25</b>"
+        in widgets.sentence_box(lambda text: raw, start_text="a film").picker.message.value
+    )
 
 
 def test_scores_of_zero_still_have_two_figures():
     nothing = dataclasses.replace(sample(), scores=sample().scores * 0)
     assert len(widgets.sentence_box(lambda text: nothing, start_text="a film").figures) == 2
+
+
+def visible(*controls):
+    return [control.layout.display is None for control in controls]
+
+
+def test_a_text_can_be_typed_chosen_or_read_from_a_file(tmp_path):
+    asked = []
+    box = widgets.sentence_box(lambda text: asked.append(text) or sample(), start_text="typed", examples=["one", "two"])
+    picker = box.picker
+    assert visible(picker.fields[0], picker.fields[1], picker.example, picker._file) == [True, False, False, False]
+    picker.source.value = "example"
+    picker.example.value = 1
+    assert visible(picker.fields[0], picker.example) == [False, True]
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("label\tsentence\n0\tfirst row\n\n1\tsecond row\n", encoding="utf-8")
+    picker.source.value = "file"
+    assert asked == ["typed", "one", "two"] and "tab-separated" in picker.message.value, "no file is named yet"
+    picker.path.value = str(mine)
+    picker.path._handle_custom_msg({"event": "submit"}, [])
+    picker.row.value = 2
+    assert asked[3:] == ["first row", "second row"]
+    mine.write_text("sentence\nchanged\n", encoding="utf-8")
+    os.utime(mine, (1, 1))
+    picker.row.value = 1
+    assert asked[-1] == "changed", "a file is read again when it has changed"
+
+
+def test_a_picker_can_be_given_pairs_instead():
+    asked = []
+    picker = widgets.ExamplePicker(lambda text: asked.append(text) or "", start_text="one", examples=["one"])
+    assert [name for _, name in picker.source.options] == ["typed", "example", "file"]
+    picker.offer(("a", "b"), [])
+    assert asked == [], "what is offered isn't explained yet"
+    assert [name for _, name in picker.source.options] == ["typed", "file"]
+    assert picker.text == ("a", "b") and visible(*picker.fields) == [True, True]
+    assert picker.run() and asked == [("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("content", "choice", "said"),
+    [
+        ("sentence\none\n", dict(number=2), "no row 2 in .*: its rows are 1 to 1"),
+        ("sentence\none\n", dict(columns=["text"]), "no column for 'text'"),
+        ("a\tb\none\ttwo\n", {}, "usual name for the text.*'a', 'b'"),
+        ("sentence\none\n", dict(pair=True), "usual name for two texts"),
+        ("a\tb\none\ttwo\n", dict(pair=True, columns=["a"]), "1 column was named"),
+        ("a\tb\none\ttwo\n", dict(columns=["a", "b"]), "2 columns were named"),
+        (None, {}, "There is no file"),
+    ],
+)
+def test_a_row_that_is_not_there_is_said_readably(tmp_path, content, choice, said):
+    path = tmp_path / "mine.tsv"
+    if content:
+        path.write_text(content, encoding="utf-8")
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        row_of(str(path), **{"number": 1} | choice)
+    with pytest.raises(ValueError, match="No file is named"):
+        row_of("  ", 1)
+
+
+def test_a_row_of_a_pair_is_found_by_the_usual_names_or_those_given(tmp_path):
+    path = tmp_path / "mine.tsv"
+    path.write_text('premise\thypothesis\tmore\n"a\tb\tc\n', encoding="utf-8")
+    assert row_of(str(path), 1, pair=True) == ('"a', "b")
+    assert row_of(str(path), 1, pair=True, columns=["more", "premise"]) == ("c", '"a')
+
+
+# ---- every head -----------------------------------------------------------------------------------------------------
+
+
+class Click:
+    """Where a heat map was clicked, as plotly says it."""
+
+    def __init__(self, head, place):
+        self.xs, self.ys = [head], [place]
+
+
+def grid_shows(box, a, layer, head):
+    """Whether grid, maps and sentence all show this head."""
+    shape, place = box.grid.layout.shapes[0], a.layers.index(layer)
+    framed = (shape.x0, shape.x1, shape.y0, shape.y1) == (head - 0.5, head + 0.5, place - 0.5, place + 0.5)
+    sentence = plots.sentence_links(a, k=8, layer=layer, head=head)
+    return framed and same(box.maps, plots.head_maps(a, layer, head)) and same(box.sentence, sentence)
+
+
+def test_the_grid_begins_with_the_strongest_head_and_follows_clicks_and_keys(two):
+    box = widgets.head_grid(two)
+    layer, head = np.unravel_index(np.abs(two[0].scores).max((2, 3)).argmax(), (3, 2))
+    assert grid_shows(box, two[0], int(layer), int(head))
+    figures = box.grid, box.maps, box.sentence
+    box.grid.data[0]._dispatch_on_click(Click(1, 0), None)
+    assert (box.layer.value, box.head.value) == (0, 1) and grid_shows(box, two[0], 0, 1)
+    box.layer.value = 2
+    assert grid_shows(box, two[0], 2, 1)
+    box.example.value = 1
+    box.grid.data[0]._dispatch_on_click(Click(3, 1), None)
+    assert grid_shows(box, two[1], 5, 3), "layers go by their number, not by their place"
+    assert (box.grid, box.maps, box.sentence) == figures
+
+
+def test_the_grid_says_the_strongest_score_of_every_head(two):
+    a = two[1]
+    trace = widgets.head_grid(a).grid.data[0]
+    flat = a.scores.reshape(2, 4, -1)
+    strongest = np.take_along_axis(flat, np.abs(flat).argmax(-1)[..., None], -1)[..., 0]
+    np.testing.assert_allclose(np.array(trace.z, float), strongest)
+    assert "layer 5, head 3" in trace.text[1][3] and "<script>" not in "".join(map(str, np.ravel(trace.text)))
+
+
+def test_the_links_beside_the_grid_are_of_the_head_its_layer_or_all(two):
+    box = widgets.head_grid(two[0])
+    box.layer.value, box.head.value = 1, 0
+    wanted = {"head": dict(layer=1, head=0), "layer": dict(layer=1), "all": {}}
+    assert set(wanted) == {value for _, value in box.links.options}
+    for name in ("layer", "all", "head"):
+        box.links.value = name
+        assert same(box.sentence, plots.sentence_links(two[0], **wanted[name]))
+
+
+def test_one_click_draws_one_figure(two, monkeypatch):
+    box = widgets.head_grid(two[0])
+    box.layer.value, box.head.value = 0, 0
+    calls, draw = [], plots.head_maps
+    monkeypatch.setattr(plots, "head_maps", lambda *given: calls.append(given[1:]) or draw(*given))
+    box.grid.data[0]._dispatch_on_click(Click(1, 2), None)
+    assert calls == [(2, 1)]
+
+
+def test_a_head_without_its_layer_is_refused(two):
+    with pytest.raises(ValueError, match="without a layer"):
+        plots.sentence_links(two[0], head=1)
+    with pytest.raises(ValueError, match="at least one"):
+        widgets.head_grid([])
+
+
+# ---- a slider with a name -------------------------------------------------------------------------------------------
+
+
+def test_stops_of_the_slider_and_their_values_go_together():
+    slider = widgets.NamedSlider([("none", 0.0), ("half", 0.5), ("all", 1.0)], value=0.5, description="share")
+    assert (slider.index, slider.value, slider.stops) == (1, 0.5, ["none", "half", "all"])
+    slider.index = 2
+    assert slider.value == 1.0
+    slider.value = 0.0
+    assert slider.index == 0
+    slider.index = 9
+    assert slider.index == 2, "a page can't ask for a stop that isn't there"
+    with pytest.raises(traitlets.TraitError, match="share has no stop 0.3"):
+        slider.value = 0.3
+
+
+# ---- the whole explorer ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """A workbench on two models made of nothing: one of sentences, one of pairs; the texts explained are in asked."""
+    asked = []
+
+    def attribute(model, tokenizer, text):
+        asked.append((model, text))
+        if "bad" in text:
+            raise ValueError("not <b>this</b>")
+        return sample(("so", "good"), seed=len(asked))
+
+    monkeypatch.setattr(_workbench.models, "load", lambda name: SimpleNamespace(model=name, tokenizer=None))
+    monkeypatch.setattr(_workbench, "attribute", attribute)
+    made = widgets.workbench(["minilm-sst2", "minilm-rte"])
+    made.asked = asked
+    return made
+
+
+def test_the_workbench_shows_heads_then_the_tree_and_brings_up_to_date_what_it_shows(bench):
+    heads = bench.shown
+    assert isinstance(heads, widgets.HeadGrid) and len(bench.asked) == 1
+    bench.view.value = "tree"
+    tree = bench.shown
+    assert isinstance(tree, widgets.TreeExplorer) and visible(heads, tree) == [False, True]
+    bench.picker.fields[0].value = "a film"
+    bench.picker.run()
+    assert bench.asked[-1] == ("minilm-sst2", "a film")
+    assert traces(tree.figure) == traces(tree_of(bench.attribution))
+    assert heads.attribution is not bench.attribution, "what is out of sight waits"
+    bench.view.value = "heads"
+    assert bench.shown is heads and heads.attribution is bench.attribution and visible(heads, tree) == [True, False]
+
+
+def test_the_workbench_takes_another_model_with_its_texts(bench):
+    bench.model.value = "minilm-rte"
+    model, text = bench.asked[-1]
+    assert model == "minilm-rte" and isinstance(text, tuple)
+    assert visible(*bench.picker.fields) == [True, True]
+
+
+def test_the_workbench_says_what_went_wrong(bench):
+    bench.picker.fields[0].value = "bad"
+    assert not bench.picker.run()
+    assert "not &lt;b&gt;this" in bench.picker.message.value and bench._place.layout.display == "none"
+    bench.picker.fields[0].value = "good"
+    assert bench.picker.run() and bench._place.layout.display is None
+    with pytest.raises(ValueError, match="no model to choose"):
+        widgets.workbench([])
+    with pytest.raises(ValueError, match="no task with bundled texts"):
+        widgets.workbench(["nobody/nothing"])
 
 
 # ---- heads pruned ---------------------------------------------------------------------------------------------------
@@ -311,7 +529,7 @@ def test_the_slider_counts_heads_and_has_a_name():
     box = widgets.pruning_slider(**pruning()[0])
     assert [label for label, _ in box.count.options] == ["0 of 6", "3 of 6", "6 of 6"]
     assert [control.description for control in (box.score, box.count, box.text)] == ["Score", "Heads pruned", "Text"]
-    assert isinstance(box.count, ipywidgets.SelectionSlider), "arrow keys move it"
+    assert isinstance(box.count, widgets.NamedSlider), "its handle has the name"
     assert box.text.options[0][0] == "0: a <slow> start" and box.text.options[2][0] == "2: one | two"
 
 
@@ -395,7 +613,7 @@ def test_tree_controls_have_names_and_keys_move_them(two):
     box = widgets.tree_explorer(two[0])
     names = [control.description for control in (box.example, box.tau, box.penalty, box.variant)]
     assert names == ["Example", "tau", "lambda", "Variant"]
-    assert isinstance(box.tau, ipywidgets.FloatSlider) and isinstance(box.penalty, ipywidgets.SelectionSlider)
+    assert isinstance(box.tau, widgets.NamedSlider) and isinstance(box.penalty, widgets.NamedSlider)
     assert set(box.variant.options) == set(trees.VARIANTS)
 
 
@@ -455,6 +673,11 @@ def test_headless_gives_the_static_twin(two, monkeypatch):
     assert "the controls need a running kernel" in twin.layout.annotations[-1].text
     monkeypatch.setenv("ATTATTR_HEADLESS", "0")
     assert isinstance(widgets.explorer(two), widgets.Explorer)
+    monkeypatch.setenv("ATTATTR_HEADLESS", "1")
+    twin = widgets.head_grid(two)
+    best = np.unravel_index(np.abs(two[0].scores).max((2, 3)).argmax(), (3, 2))
+    assert traces(twin) == traces(plots.head_maps(two[0], *map(int, best)))
+    assert "the controls need a running kernel" in twin.layout.annotations[-1].text
 
 
 def test_headless_errors_stop_the_run(monkeypatch):
