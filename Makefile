@@ -20,7 +20,7 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 quote = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
-.PHONY: help run list test test-latest table lab lint format lock weights clean distclean FORCE
+.PHONY: help run list test test-latest table app lab lint format lock weights clean distclean FORCE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -53,8 +53,12 @@ test-latest: ## run the tests with the newest releases, beyond the tested ranges
 table: .venv/ready ## accuracy of the four tasks: GLUE=path/to/GLUE beside the bundled sentences
 	@$(PY) -m helpers.evaluate $(if $(GLUE),--glue $(call quote,$(GLUE))) $(ARGS)
 
+app: .venv/ready ## open the explorer as a page, served to this machine only
+	JUPYTER_PATH=helpers/pages/jupyter JUPYTER_PREFER_ENV_PATH=1 $(PY) -m voila helpers/pages/app.ipynb \
+	  --template=attattr --Voila.ip=127.0.0.1 $(ARGS)
+
 lab: .venv/ready ## open the notebooks in JupyterLab
-	JUPYTER_PATH= JUPYTER_PREFER_ENV_PATH=1 $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks \
+	JUPYTER_PATH= JUPYTER_PREFER_ENV_PATH=1 JUPYTER_CONFIG_PATH=helpers/pages/jupyter $(PY) -m jupyterlab --LabApp.default_url=/lab/tree/notebooks \
 	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate $(ARGS)
 
 lint: .venv/ready ## check style, types, and that no notebook stores outputs

@@ -58,16 +58,16 @@ LOOKS = """
 """
 
 KEYS = """
-const own = (event) => {
-  const kept = event.target.matches("select, input, button");
-  if (kept && !event.ctrlKey && !event.metaKey && !event.altKey) event.stopPropagation();
+const own = ({ target }) => {
+  const kept = target.matches("select, button, input:not([type=text])");
+  if (kept) target.setAttribute("data-lm-suppress-shortcuts", "true");
 };
 function render({ el }) {
   el.style.display = "none";
   let tries = 0;  // the element is put into the page after this
   const listen = () => {
     const output = el.closest(".jp-OutputArea-output");
-    if (output) output.addEventListener("keydown", own);
+    if (output) output.addEventListener("focusin", own);
     else if (++tries < 600) requestAnimationFrame(listen);
   };
   listen();

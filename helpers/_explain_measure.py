@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 
 from helpers._edges import from_tokens, live, ramp
-from helpers.attention import check_model
+from helpers.attention import check_model, touch
 from helpers.faithfulness import paired, with_only, without
 from helpers.inputs import Word, encode
 from helpers.outputs import logits_of, probabilities
@@ -200,7 +200,7 @@ def with_masked(model, tokenizer, texts, chosen: Sequence[np.ndarray], *, max_le
         inputs = {name: tensor.expand(len(each), -1) for name, tensor in encoded.batch([row]).items()}
         blank = torch.as_tensor(each, device=inputs["input_ids"].device)
         inputs["input_ids"] = inputs["input_ids"].masked_fill(blank, tokenizer.mask_token_id)
-        with torch.no_grad():
+        with touch(model), torch.no_grad():  # in eval mode
             out.append(probabilities(logits_of(model(**inputs)), model.config).cpu().numpy())
     return np.stack(out, axis=1)
 

@@ -15,7 +15,7 @@ from captum.attr import LayerIntegratedGradients
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from helpers.attention import UnsupportedModelError
+from helpers.attention import UnsupportedModelError, touch
 from helpers.outputs import logits_of, probabilities
 
 TOKENS_AT_ONCE = 1024  # that go through the model together, points times length
@@ -74,12 +74,13 @@ def integrated_gradients(
 
     ids, table = inputs["input_ids"], model.get_input_embeddings()
     others = tuple(inputs[name] for name in names)
-    scores = LayerIntegratedGradients(output, table).attribute(
-        ids, baselines=baseline, additional_forward_args=others, n_steps=steps,
-        internal_batch_size=max(1, TOKENS_AT_ONCE // ids.shape[1]),
-    )  # fmt: skip
+    with touch(model):  # in eval mode
+        scores = LayerIntegratedGradients(output, table).attribute(
+            ids, baselines=baseline, additional_forward_args=others, n_steps=steps,
+            internal_batch_size=max(1, TOKENS_AT_ONCE // ids.shape[1]),
+        )  # fmt: skip
     scores = scores[0].sum(-1).detach().double().cpu().numpy()
-    with torch.no_grad():
+    with touch(model), torch.no_grad():
         start = table(baseline)  # captum's own delta runs the baseline's ids, which RoBERTa takes its positions from
         end = output(ids, *others)
         hook = table.register_forward_hook(lambda *_: start)

@@ -11,7 +11,7 @@ from helpers import _widget_parts as parts
 from helpers import plots
 from helpers._browser_parts import Panel
 from helpers._example_picker import ExamplePicker
-from helpers._links import strongest
+from helpers._head_grid import first_choice
 from helpers._widget_parts import Text
 
 VIEWS = ("links, all layers", "links, one layer", "one head", "one layer", "all heads")
@@ -89,7 +89,6 @@ class SentenceBox(Panel):
 
     def _answer(self, text: Text) -> str:
         a = self._explain(text)
-        layer, head = next(((link.layer, link.head) for link in strongest(a, 1)), (a.layers[0], 0))
-        parts.put(self._place, plots.sentence_links(a, k=self._k), plots.head_maps(a, layer, head))
+        parts.put(self._place, plots.sentence_links(a, k=self._k), plots.head_maps(a, *first_choice(a)))
         self.attribution = a
         return parts.verdict(a)

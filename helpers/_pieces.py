@@ -25,6 +25,19 @@ def one_for_all(target: object) -> bool:
     return isinstance(target, str) or not isinstance(target, Iterable) or getattr(target, "ndim", 1) == 0
 
 
+def _rows(texts: Iterable[Text], target: Any) -> Iterator[tuple[Text, Any]]:
+    """Yield the texts, each with its target or None."""
+    targets = repeat(None) if one_for_all(target) else iter(target)
+    nothing = object()
+    count = 0
+    for count, text in enumerate(texts, 1):  # noqa: B007
+        if (one := next(targets, nothing)) is nothing:
+            raise ValueError(f"There are {count - 1} targets and more texts: give one for all, or one a text.")
+        yield text, one
+    if not one_for_all(target) and next(targets, nothing) is not nothing:
+        raise ValueError(f"There are {count} texts and more targets: give one for all, or one a text.")
+
+
 class Pieces:
     """The texts that no shard holds yet, as (start, texts, target).
 
@@ -43,7 +56,7 @@ class Pieces:
         size: int,
         bytes_of: Callable[[Sequence[Text]], Sequence[int]],
     ):
-        self._rows = zip(texts, repeat(None) if one_for_all(target) else target, strict=not one_for_all(target))
+        self._rows = _rows(texts, target)
         self._target = target
         self._shards = shards
         self._size = size
@@ -91,7 +104,7 @@ class Pieces:
 
     def _other_texts(self, shard: Shard, given: int) -> ValueError:
         fewer = given < shard.size
-        what = "more texts than were given" if fewer else "other texts, or other targets,"
+        what = "more texts than were given" if fewer else "other texts, or other targets"
         return ValueError(
             f"The folder holds {what}: see its texts {shard.start} to {shard.start + shard.size - 1}, counted from 0. "
             "Give the same texts, with more behind them if you like, or another folder."

@@ -40,8 +40,13 @@ class Shard(NamedTuple):
 
 def digest(texts: Sequence[Text], targets: object = None) -> str:
     """Return the SHA-256 of texts and of the classes asked for."""
-    asked = [str(t) for t in targets] if isinstance(targets, list) else None
+    asked = [_written(t) for t in targets] if isinstance(targets, list) else None
     return hashlib.sha256(json.dumps([list(texts), asked]).encode()).hexdigest()
+
+
+def _written(target: Any) -> str:
+    """Return a class as text; one that is named "1" is not class 1."""
+    return repr(target) if isinstance(target, str) and target.lstrip("-").isdigit() else str(target)
 
 
 def run_of(settings: dict[str, Any]) -> str:
@@ -63,6 +68,12 @@ def write_shard(folder: Path, run: str, shard: Shard, results: Sequence[Attribut
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def settings_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings in a manifest, {} where it holds none."""
+    settings = manifest.get("settings")
+    return settings if isinstance(settings, dict) else {}
 
 
 def path_of(folder: Path, start: int) -> Path:
@@ -106,7 +117,7 @@ def open_dataset(folder: str | Path) -> Attributions:
     if not (folder / MANIFEST).is_file():
         raise FileNotFoundError(f"{folder} holds no {MANIFEST}: give the folder that attribute_dataset wrote into.")
     manifest = read_json(folder / MANIFEST)
-    settings, starts, total = manifest.get("settings", {}), manifest.get("starts"), manifest.get("texts")
+    settings, starts, total = settings_of(manifest), manifest.get("starts"), manifest.get("texts")
     if settings.get("format") != FORMAT or settings.get("version") != VERSION:
         raise ValueError(
             f"{folder / MANIFEST} is of {settings.get('format')!r} version {settings.get('version')!r}; this version "

@@ -192,6 +192,13 @@ def _result(raw: Scores, row: int, model, text: Text, tokens, words, plan: Plan)
 
 
 def _warn_unconverged(results: Sequence[Attribution], plan: Plan) -> None:
+    wrong = [number for number, a in enumerate(results) if not np.isfinite(a.scores).all()]
+    if wrong:
+        warnings.warn(
+            f"{len(wrong)} of {len(results)} texts have scores that are not finite numbers, text {wrong[0]} first: the "
+            "model overflows on the way, though not at its end. Load it in float32.",
+            stacklevel=3,
+        )
     if plan.levels != AUTO_STEPS:
         return
     far = [np.abs(a.gap) - np.maximum(plan.tolerance * np.abs(a.value - a.start), plan.floor) for a in results]

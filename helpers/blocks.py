@@ -3,8 +3,9 @@
 The path of layer l (paper section 3) changes nothing below l. :class:`Blocks` watches one pass, notes which
 module held each attention call and what it gave out, and can then replay the pass from any layer for
 copies of the batch. It relies on nothing but torch: a block is a member of an ``nn.ModuleList`` whose call
-holds exactly one attention call and whose output goes unchanged into the next block. Where a model is built
-otherwise, ``complete`` is False and passes run in full, at a higher price and with the same result.
+holds exactly one attention call, and whose output goes unchanged into the next block and is all that it leaves behind.
+Where a model is built otherwise, ``complete`` is False and passes run in full, at a higher price and with the same
+result.
 
 Of the last block a classifier mostly reads one row a text. :meth:`Blocks.narrow` finds out, and proves it; then the
 last block runs for that row only (:mod:`helpers._row`). A head that reads more, a mean over tokens say, gets all rows.
@@ -35,6 +36,8 @@ class _Call:
     after: int
     inputs: tuple[tuple, dict]
     output: Tensor | tuple
+    version: int | None  # of the output when it was given out; a later change in place raises it
+    wrote: bool  # into a dictionary or list among its arguments
 
     @property
     def given(self) -> Tensor | None:
@@ -60,34 +63,47 @@ class Blocks:
     def watch(self) -> Iterator[None]:
         """Note the blocks of the forward pass that runs inside."""
         seen: list[_Call] = []
-        begun: list[int] = []
 
-        def begin(*_: object) -> None:
-            begun.append(self.session.calls)
-
-        def end(module: nn.Module, args: tuple, kwargs: dict, output: Tensor | tuple) -> None:
-            seen.append(_Call(module, begun.pop(), self.session.calls, (args, kwargs), output))
+        def note(module: nn.Module, forward: Callable, args: tuple, kwargs: dict) -> Tensor | tuple:
+            shared = [value for value in (*args, *kwargs.values()) if isinstance(value, dict | list)]
+            kept, before = [_items(value) for value in shared], self.session.calls
+            output = forward(*args, **kwargs)
+            wrote = [_items(value) for value in shared] != kept
+            version = getattr(_hidden(output), "_version", None)
+            seen.append(_Call(module, before, self.session.calls, (args, kwargs), output, version, wrote))
+            return output
 
         members = {id(m): m for m_list in self.model.modules() if isinstance(m_list, nn.ModuleList) for m in m_list}
-        hooks = [module.register_forward_pre_hook(begin) for module in members.values()]
-        hooks += [module.register_forward_hook(end, with_kwargs=True) for module in members.values()]
-        try:
+        with _forwards(members, note):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-        layers = {call.before: call for call in seen if call.after == call.before + 1}  # the outermost ends last
-        chain = [layers[layer] for layer in sorted(layers)]
-        joined = all(
-            two.given is not None and _hidden(one.output) is two.given
-            for one, two in zip(chain, chain[1:], strict=False)
+        found = [call for call in seen if call.after == call.before + 1]
+        inner = {call.before: call for call in reversed(found)}  # of blocks in blocks the inner ones end first
+        outer = {call.before: call for call in found}
+        chains = ([layers[layer] for layer in sorted(layers)] for layers in (inner, outer))
+        self.calls = next((chain for chain in chains if self._sound(chain)), [])
+
+    def _sound(self, chain: Sequence[_Call]) -> bool:
+        """True if there is a block a layer, and nothing goes from one to the next but the hidden states."""
+        states = [_hidden(call.output) for call in chain]
+        if len(chain) != self.session.calls or any(state is None for state in states):
+            return False
+        own = {id(weights) for weights in self.session.attention.values()}
+        rest = [part for call in chain if isinstance(call.output, tuple) for part in call.output[1:]]
+        return (
+            all(state is call.given for state, call in zip(states, chain[1:], strict=False))
+            and not any(call.wrote or call.version != getattr(_hidden(call.output), "_version", None) for call in chain)
+            and all(part is None or isinstance(part, Cache) or id(part) in own for part in rest)
         )
-        self.calls = chain if joined and len(chain) == self.session.calls else []
 
     @property
     def complete(self) -> bool:
         """True if every layer has its block, so that a pass can begin anywhere."""
         return bool(self.calls)
+
+    @property
+    def familiar(self) -> bool:
+        """True if all of the model is torch's or transformers' own: their blocks keep nothing from one to the next."""
+        return all(type(module).__module__.startswith(("torch.", "transformers.")) for module in self.model.modules())
 
     def narrow(self, run: Callable[[], Tensor], logits: Tensor) -> None:
         """Set ``row`` if what follows the last block reads but one row of it for every text.
@@ -100,7 +116,7 @@ class Blocks:
             self.row = self._row_read(run, logits) if self.complete else None
             if self.row is not None:  # the last block itself, once: it might mix tokens elsewhere than in its attention
                 with torch.no_grad(), self.begin_at(len(self.calls) - 1, _every(logits)):
-                    self.row = self.row if _close(run(), logits) else None
+                    self.row = self.row if close(run(), logits) else None
         except (RuntimeError, ValueError, IndexError):  # a block or head that one row, or a slope, can't pass through
             self.row = None
 
@@ -115,7 +131,7 @@ class Blocks:
         unread = torch.ones(last.shape[:2], dtype=torch.bool, device=last.device).scatter(1, row[:, None], False)
         poisoned = last.detach().masked_fill(unread[..., None], torch.nan)
         with torch.no_grad(), self.begin_at(len(self.calls), _every(logits), last=poisoned):
-            return row if _close(run(), logits) else None
+            return row if close(run(), logits) else None
 
     @contextmanager
     def begin_at(
@@ -185,7 +201,9 @@ class _Pass:
         if own < len(self.rows):  # of every block: a head may read them all
             hidden.append(self._known(number, self.rows[own:]))
         whole = hidden[0] if len(hidden) == 1 else torch.cat(hidden)
-        return whole if isinstance(output, Tensor) else (whole, *output[1:])
+        if isinstance(output, Tensor):
+            return whole
+        return (whole, *(None if isinstance(part, Tensor) else part for part in output[1:]))  # weights of another pass
 
     def _known(self, number: int, rows: Tensor) -> Tensor:
         """What a block gave out when it was watched."""
@@ -243,11 +261,16 @@ def _forwards(modules: dict[int, nn.Module], run: Callable) -> Iterator[None]:
                 module.forward = before[key]
 
 
+def _items(value: dict | list) -> list:
+    """What a dictionary or list holds, by identity: tensors don't compare to one truth."""
+    return [(key, id(one)) for key, one in (value.items() if isinstance(value, dict) else enumerate(value))]
+
+
 def _every(logits: Tensor) -> Tensor:
     return torch.arange(len(logits), device=logits.device)
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
+def close(found: Tensor, expected: Tensor) -> bool:
     """True if logits are equal but for rounding; nan is equal to nothing."""
     return torch.allclose(
         found, expected, rtol=0, atol=torch.finfo(expected.dtype).eps ** 0.5 * float(expected.abs().max())

@@ -81,7 +81,9 @@ def _complain(problem: object, status: int) -> int:
 
 def explain(options: argparse.Namespace) -> int:
     """Explain the texts and write what was asked for."""
-    outputs = _free([options.html, options.json, options.arrow, options.save], force=options.force)
+    outputs = _free([options.html, options.json, options.arrow], [options.save], force=options.force)
+    if options.links < 1:
+        raise UsageError(f"--links is {options.links}: give a whole number of at least 1")
     texts, left_out = _texts(options)
     logger.info("loading %s", options.model)
     with _warnings_as_lines():
@@ -133,10 +135,14 @@ def to_disk(options: argparse.Namespace) -> int:
     return 0
 
 
-def _free(paths: Sequence[Path | None], *, force: bool) -> list[Path]:
-    """Return the files that were asked for; an error where one is there already or can't be written."""
-    asked = [path for path in paths if path is not None]
+def _free(files: Sequence[Path | None], folders: Sequence[Path | None] = (), *, force: bool) -> list[Path]:
+    """Return the files and folders that were asked for; an error where one is there already or can't be written."""
+    asked = [path for path in (*files, *folders) if path is not None]
+    if len({path.absolute() for path in asked}) < len(asked):
+        raise UsageError(f"{', '.join(map(str, asked))}: one of them would be written over by another")
     for path in asked:
+        if path.exists() and path.is_dir() == (path in files):
+            raise UsageError(f"{path} is a {'folder' if path.is_dir() else 'file'}: give another name")
         if path.exists() and not force:
             raise UsageError(f"{path} is there already: give another name, or --force to write over it")
         if not path.absolute().parent.is_dir():
@@ -168,7 +174,10 @@ def _read(options: argparse.Namespace) -> list[Any]:
         raise UsageError(f"{options.file} is neither tab-separated (.tsv) nor one text a line: save it as one of these")
     if options.file.suffix.lower() == ".tsv":
         return data.texts(data.read(options.file, first=options.text_column, second=options.pair_column))
-    lines = [line.strip() for line in options.file.read_text(encoding="utf-8-sig").splitlines()]
+    try:
+        lines = [line.strip() for line in options.file.read_text(encoding="utf-8-sig").split("\n")]
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{options.file} is not UTF-8: save it as UTF-8") from error
     if not any(lines):
         raise UsageError(f"{options.file} holds no text")
     return [line for line in lines if line]
@@ -176,7 +185,7 @@ def _read(options: argparse.Namespace) -> list[Any]:
 
 def _number_or_name(value: str | None) -> Any:
     """Return a whole number where one was typed."""
-    return int(value) if value is not None and value.lstrip("-").isdigit() else value
+    return int(value) if value is not None and value.lstrip("-").isdecimal() else value
 
 
 def _write(options: argparse.Namespace, many: Sequence, probabilities) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from helpers._sweep import Sweep
-from helpers.attention import UnsupportedModelError, check_model, touch
+from helpers.attention import _OPEN, Touch, UnsupportedModelError, check_model, touch
 from helpers.blocks import Blocks
 from helpers.inputs import TOKENS_AT_ONCE
 from helpers.outputs import log_probabilities, logits_of, probabilities
@@ -81,7 +81,8 @@ def attribute_inputs(
         target: class indices [batch]; None for the predicted classes.
         read: what to explain of a model that is no classifier of texts: a function from the model's outputs to logits
             [batch, class], over which ``output`` and ``target`` are taken. ``lambda o: o.start_logits`` explains where
-            an answer starts, ``lambda o: o.logits[:, 5]`` the label of token 5. None: the classifier's logits.
+            an answer starts, ``lambda o: o.logits[:, 5]`` the label of token 5. It is called with copies of the rows,
+            any number of them, and has to treat all rows alike. None: the classifier's logits.
 
     The other arguments, and what is raised: see :func:`attribute`.
     """
@@ -147,12 +148,19 @@ def attribute_planned(
     model, inputs: dict[str, Tensor], target: Tensor | None, layers, plan: Plan, read: Callable[[Any], Any] = logits_of
 ) -> Scores:
     """Attribute one batch by a checked plan; see :func:`attribute_inputs`."""
+    if plan.precision == "bfloat16" and model.dtype not in (torch.float32, torch.bfloat16):
+        raise ValueError(
+            f"precision='bfloat16' is for models in float32, and this one is in {model.dtype}: leave precision out, or "
+            "call model.float() first."
+        )
 
     def logits_at(inputs: Mapping[str, Tensor]) -> Tensor:
-        return _checked(read(model(**inputs)))
+        return _checked(read(model(**inputs)), len(next(iter(inputs.values()))))
 
+    inputs = {name: tensor.clone() if tensor.is_inference() else tensor for name, tensor in inputs.items()}
     exact = torch.autocast(model.device.type, enabled=False)  # a caller's autocast would move the scores unsaid
     with torch.inference_mode(False), exact, touch(model, record=True) as session, _frozen(model):
+        check_outer(session)
         blocks = Blocks(model, session)
         with torch.no_grad(), blocks.watch():
             logits = logits_at(inputs)
@@ -183,6 +191,7 @@ def attribute_planned(
             start,
             difference @ keys,
         )
+        paths.prove()
         found = (*_integrate(paths, difference, keys, value, plan), weights)
     order = [asked.index(layer) for layer in layers]
     scores, begin, gap, steps, kept = (part.unflatten(0, (len(asked), -1))[order].transpose(0, 1) for part in found)
@@ -205,11 +214,27 @@ def _frozen(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def _checked(logits: object) -> Tensor:
+def check_outer(session: Touch) -> None:
+    """Refuse what a touch around this one changes for some rows of the batch: copies of a row would not know theirs."""
+    outer = [one for one in _OPEN.get() if one is not session and session.modules & one.modules]
+    by_row = any(factor.ndim > 3 and len(factor) > 1 for one in outer for factor in one.factors.values())
+    if by_row or any(one.contexts for one in outer):
+        raise ValueError(
+            "The model is inside touch(...) with contexts, or with factors that differ between the rows of the batch: "
+            "give factors that are the same for all rows, [1, head, query, key], and attribute one row at a time."
+        )
+
+
+def _checked(logits: object, rows: int) -> Tensor:
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         raise UnsupportedModelError(
             "The model gives no class logits [batch, class]: load it with AutoModelForSequenceClassification, or say "
             f"with `read` what of its outputs to explain ({tuple(getattr(logits, 'shape', ()))} is what it gave)."
+        )
+    if len(logits) != rows:
+        raise ValueError(
+            f"`read` gave {len(logits)} rows of logits for {rows} rows of inputs. It is given copies of the rows, any "
+            "number of them, so it must treat all alike: o.logits[:, 5], not o.logits[[0, 1], [5, 7]]."
         )
     return logits
 

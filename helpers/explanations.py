@@ -45,6 +45,7 @@ from helpers.attention import check_model, touch
 from helpers.attribution import attribute, target_numbers
 from helpers.inputs import Encoded, Text, Word, check_texts, encode, is_text
 from helpers.outputs import logits_of
+from helpers.quadrature import check_steps
 
 __all__ = [
     "MEASURES", "METHODS", "WITH_LINKS", "Explanation", "Faithfulness", "explain", "from_links", "link_faithfulness",
@@ -108,21 +109,25 @@ def explain(
         max_length: cut texts to so many tokens.
 
     Raises:
-        ValueError: no such method or class.
+        ValueError: no such method or class, or steps below 1.
         UnsupportedModelError: the attention, or what the method needs beside it, can't be reached.
 
     >>> explain("rollout", model, tokenizer, "A slow start, but a wonderful end.").token_scores
     """
     if method not in METHODS:
         raise ValueError(f"There is no method {method!r}: use one of {', '.join(METHODS)}.")
+    if steps is not None:
+        check_steps(steps)
     check_model(model)
     batch = check_texts(texts)
-    encoded = encode(model, tokenizer, batch, max_length=max_length)
+    with torch.inference_mode(False):  # so that a slope can be taken behind them
+        encoded = encode(model, tokenizer, batch, max_length=max_length)
     given = target_numbers(target, len(encoded.tokens), model)
     if method in ("attribution", "gradient x attention"):
         found = _by_attribution(method, model, tokenizer, batch, given, steps, terminal, max_length)
     else:
-        found = _by_itself(method, model, tokenizer, encoded, given, steps or 32, residual, terminal, seed)
+        with torch.inference_mode(False):
+            found = _by_itself(method, model, tokenizer, encoded, given, steps or 32, residual, terminal, seed)
     return found[0] if is_text(texts) else found
 
 

@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 
 from helpers.attention import Touch, UnsupportedModelError, check_model, touch
 from helpers.attribution import target_numbers
-from helpers.engine import Plan, plan_of
+from helpers.engine import Plan, check_outer, plan_of
 from helpers.inputs import Text, encode, is_text
 from helpers.outputs import logits_of, probabilities
 from helpers.quadrature import points_and_weights
@@ -204,7 +204,7 @@ class _Run:
         links = [s * (w / a.view(-1, 1, 1, 1)) for s, w in zip(slopes, weights, strict=False)]
         raw = [self.gates.raw[layer] for layer in layers if layer in self.gates.factor]
         parts = [(s * r).sum(-1) for s, r in zip(slopes[len(weights) :], raw, strict=True)]
-        nothing = torch.zeros(len(rows), len(layers), dtype=value.dtype)
+        nothing = torch.zeros(len(rows), len(layers), dtype=value.dtype, device=value.device)
         return (
             torch.stack(links, dim=1).detach() if links else nothing[..., None, None, None],
             torch.stack(parts, dim=1).detach() if parts else nothing[..., None],
@@ -217,6 +217,7 @@ class _Run:
 def _batch(model, inputs: dict[str, Tensor], target, scaled: str, at_once: bool, plan: Plan) -> list[dict]:
     """Return the fields of :class:`BlockScores` for every row, scores with their padding."""
     with torch.inference_mode(False), touch(model) as session, _gated(model, session) as gates:
+        check_outer(session)
         with torch.no_grad():
             logits = logits_of(model(**inputs))
         if gates.calls != session.calls:
@@ -230,7 +231,7 @@ def _batch(model, inputs: dict[str, Tensor], target, scaled: str, at_once: bool,
         target = logits.argmax(-1) if target is None else target.to(device)
         value = probabilities(logits, model.config).gather(-1, target[:, None])[:, 0].double()
         run = _Run(model, session, gates, inputs, scaled, target)
-        depth, heads = session.calls, model.config.num_attention_heads
+        depth, heads = session.calls, _heads(model, session, inputs)
         accounts = [tuple(range(depth))] if at_once else [(layer,) for layer in range(depth)]
         n, texts = inputs["input_ids"].shape[1], len(target)
         attention = torch.zeros(texts, depth, heads, n, n, dtype=torch.float64, device=device)
@@ -242,6 +243,14 @@ def _batch(model, inputs: dict[str, Tensor], target, scaled: str, at_once: bool,
              target=int(target[row]), value=float(value[row]), start=start[row], gap=gap[row], steps=steps[row])
         for row in range(texts)
     ]  # fmt: skip
+
+
+def _heads(model: PreTrainedModel, session: Touch, inputs: Mapping[str, Tensor]) -> int:
+    """Return how many heads a layer has: some may have been cut out, so the config doesn't know."""
+    session.record = frozenset([0])
+    with torch.no_grad():
+        model(**{name: tensor[:1] for name, tensor in inputs.items()})
+    return session.attention[0].shape[1]
 
 
 def _account(run: _Run, layers, value: Tensor, attention: Tensor, feedforward: Tensor, plan: Plan):

@@ -87,11 +87,11 @@ def attribute_from(
         target, steps, rule, output, layers, read: see :func:`helpers.engine.attribute_inputs`.
 
     Raises:
-        ValueError: an unknown rule or output, steps below 1, or a start of another shape.
+        ValueError: an unknown rule, output, layer or class, steps below 1, or a start of another shape.
     """
     points, weights = _points(rule, steps, output)
     with _running(model, inputs, target, output, read) as run:
-        layers = range(len(run.attention)) if layers is None else layers
+        layers = _chosen(layers, len(run.attention))
         parts = []
         for layer in layers:
             attention, values = run.attention[layer], run.values[layer]
@@ -124,11 +124,11 @@ def attribute_together(
         target, steps, rule, output, read: see :func:`helpers.engine.attribute_inputs`.
 
     Raises:
-        ValueError: an unknown rule or output, or steps below 1.
+        ValueError: an unknown rule, output, layer or class, or steps below 1.
     """
     points, weights = _points(rule, steps, output)
     with _running(model, inputs, target, output, read) as run:
-        layers = tuple(range(len(run.attention))) if layers is None else tuple(layers)
+        layers = _chosen(layers, len(run.attention))
         scores = [torch.zeros_like(run.attention[layer]) for layer in layers]
         for a, w in zip(points, weights, strict=True):
             # one factor a link, all of them a: the slope along it is A(a) * dF/d(a A(a))
@@ -140,6 +140,13 @@ def attribute_together(
             start = run.output(factors={n: torch.zeros(1, 1, 1, 1) for n in layers})[:, None]
     total = torch.stack(scores, dim=1)
     return run.moved(total, start, total.sum((1, 2, 3, 4))[:, None] - (run.value[:, None] - start), layers)
+
+
+def _chosen(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
+    chosen = tuple(range(count)) if layers is None else tuple(layers)
+    if not chosen or not set(chosen) <= set(range(count)):
+        raise ValueError(f"layers is {layers!r}: give numbers from 0 to {count - 1}, or None for all.")
+    return chosen
 
 
 def _points(rule: str, steps: int, output: str):
@@ -176,6 +183,14 @@ class _Run:
 
 @contextmanager
 def _running(model, inputs, target, output, read) -> Iterator[_Run]:
+    with torch.inference_mode(False):
+        inputs = {name: tensor.clone() if tensor.is_inference() else tensor for name, tensor in inputs.items()}
+        with _run(model, inputs, target, output, read) as run:
+            yield run
+
+
+@contextmanager
+def _run(model, inputs, target, output, read) -> Iterator[_Run]:
     with touch(model, record=True) as seen, torch.no_grad():
         logits = read(model(**inputs))
     if any(len(attention) != len(logits) for attention in seen.attention.values()):
@@ -184,6 +199,8 @@ def _running(model, inputs, target, output, read) -> Iterator[_Run]:
             "Take a model whose tokens may all read each other (ViT, BERT, ...)."
         )
     target = logits.argmax(-1) if target is None else target
+    if target.shape != logits.shape[:1] or not ((target >= 0) & (target < logits.shape[-1])).all():
+        raise ValueError(f"target is {target!r}: a class from 0 to {logits.shape[-1] - 1} is needed for every row.")
     value = _value(logits, target, output, model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     nn.ParameterList(trained).requires_grad_(False)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import operator
 import warnings
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Set, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,20 @@ from transformers import PreTrainedModel
 
 from helpers import _worker
 from helpers._pieces import Pieces, one_for_all, sizes
-from helpers._shards import FORMAT, MANIFEST, VERSION, Attributions, Shard, chain, open_dataset, run_of, shards_of
-from helpers.attention import check_model
-from helpers.engine import FLOOR
+from helpers._shards import (
+    FORMAT,
+    MANIFEST,
+    VERSION,
+    Attributions,
+    Shard,
+    chain,
+    open_dataset,
+    run_of,
+    settings_of,
+    shards_of,
+)
+from helpers.attention import _OPEN, check_model
+from helpers.engine import FLOOR, plan_of
 from helpers.inputs import Text, check_texts, is_text
 from helpers.models import load
 from helpers.quadrature import check_steps
@@ -78,7 +89,8 @@ def attribute_dataset(
     The other arguments, and what is raised: see :func:`attribute`. ``batch_tokens`` may change between calls.
 
     Raises:
-        ValueError: the folder holds the attributions of other texts, of another model, or with other settings.
+        ValueError: the folder holds the attributions of other texts, of another model, or with other settings; or the
+            model is inside a ``touch`` block.
 
     >>> results = attribute_dataset(model, tokenizer, data.texts(data.load("sst2")), "scores/sst2", n_jobs=2)
     >>> results[0].top_links(3), results.top_links(1)
@@ -88,10 +100,16 @@ def attribute_dataset(
         gap=gap, max_length=max_length, precision=precision,
     )  # fmt: skip
     _check(texts, target, shard)
+    plan_of(steps, rule, output, baseline, tolerance, floor, gap, batch_tokens, precision)  # raises before any work
     folder = Path(folder).expanduser().resolve()
     here = _in_this_process(n_jobs)
     name = None if isinstance(model, PreTrainedModel) else model
     model, tokenizer = _opened(model, tokenizer, here)
+    if any(id(model) in session.modules for session in _OPEN.get()):
+        raise ValueError(
+            "The model is inside touch(...): workers would know nothing of that, nor would the files that are kept. "
+            "Use attribute(...), or close the touch first."
+        )
     settings = _settings(_worker.fingerprint(model, tokenizer), target, options)
     options |= {"layers": settings["layers"], "batch_tokens": batch_tokens}
     shards = _begin(folder, settings)
@@ -111,7 +129,8 @@ def _check(texts: Any, target: Any, shard: int) -> None:
     check_steps(shard, "shard")
     if is_text(texts):
         raise ValueError("One text was given: give a list of texts, or explain it with attribute().")
-    if not isinstance(texts, Iterable) or isinstance(texts, list | dict) or hasattr(texts, "columns"):
+    kinds = list | dict | Set | bytes
+    if not isinstance(texts, Iterable) or isinstance(texts, kinds) or hasattr(texts, "columns"):
         check_texts(texts)  # all of a list at once; a generator is checked as it is read
     both = isinstance(texts, Sized) and isinstance(target, Sized) and not one_for_all(target)
     if both and len(texts) != len(target):
@@ -138,7 +157,12 @@ def _settings(model: str, target: object, options: dict[str, Any]) -> dict[str, 
     """Return what decides the results, as JSON knows it."""
     layers = options["layers"]
     layers = [layers] if layers is not None and not isinstance(layers, Iterable) else layers
-    layers = layers and [operator.index(n) for n in layers]
+    try:
+        layers = layers and [operator.index(n) for n in layers]
+    except TypeError as error:
+        raise ValueError(f"layers is {layers!r}: give whole numbers, or None for all.") from error
+    if options["max_length"] is not None:
+        check_steps(options["max_length"], "max_length")
     asked = target if one_for_all(target) else "one a text"
     settings = {"format": FORMAT, "version": VERSION, "model": model, "target": asked, **options, "layers": layers}
     return json.loads(json.dumps(settings, default=lambda number: number.item()))
@@ -146,8 +170,13 @@ def _settings(model: str, target: object, options: dict[str, Any]) -> dict[str, 
 
 def _begin(folder: Path, settings: dict[str, Any]) -> dict[int, Shard]:
     """Return the shards that are there already; ValueError if those there are of other settings."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: give the name of a folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    old = read_json(folder / MANIFEST).get("settings")
+    manifest = read_json(folder / MANIFEST)
+    old = settings_of(manifest)
+    if manifest and old.get("format") != FORMAT:
+        raise ValueError(f"{folder / MANIFEST} is of something else, and would be lost: give another folder.")
     shards = shards_of(folder, run_of(settings))
     if old != settings:
         strange = shards_of(folder, run_of(old)) if old else not shards and any(folder.glob("shard-*"))
@@ -160,7 +189,7 @@ def _begin(folder: Path, settings: dict[str, Any]) -> dict[int, Shard]:
     return shards
 
 
-def _difference(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
+def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
     if not old:
         return f"its {MANIFEST} is gone or damaged"
     differ = [name for name in {**new, **old} if new.get(name) != old.get(name)]
@@ -215,6 +244,8 @@ def _finish(folder: Path, settings: dict[str, Any], total: int) -> None:
             f"Of {total} texts those from {reached} on are not in {folder}, though a worker reported them: the folder "
             "has to be in a place that all workers share. Call again to have the missing ones made."
         )
-    write_json(folder / MANIFEST, {"settings": settings, "texts": total, "starts": starts})
-    for left in [*folder.glob(".shard-*.tmp"), *folder.glob(".model-*")]:
+    whole = {"settings": settings, "texts": total, "starts": starts}
+    if read_json(folder / MANIFEST) != whole:  # a folder that is done may be read-only
+        write_json(folder / MANIFEST, whole)
+    for left in [*folder.glob(".shard-*.safetensors.*.tmp"), *folder.glob(".model-*.pickle*")]:
         left.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ if not BROWSER and os.environ.get("ATTATTR_NEED_BROWSER"):
     pytest.fail("ATTATTR_NEED_BROWSER is set, and there is no chromium", pytrace=False)
 needs_browser = pytest.mark.skipif(not BROWSER, reason="no chromium on this machine (Debian: apt install chromium)")
 PATIENCE = 180_000  # milliseconds: on a busy machine a kernel takes its time to import
+POLL = 100  # milliseconds between looks: one at every frame leaves the page itself no time where there is little
 JUPYTER = ROOT / "helpers" / "pages" / "jupyter"
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"),
@@ -103,7 +104,7 @@ def titled(page, inside, text: str):
     """Wait until a figure inside has a title with this text, and its data; return the figure."""
     found = """([place, text]) => [...place.querySelectorAll(".js-plotly-plot")].find(
       (f) => f.querySelector(".main-svg") && f.data?.length && f.layout.title.text.includes(text))"""
-    handle = page.wait_for_function(found, arg=[inside.first.element_handle(), text])
+    handle = page.wait_for_function(found, arg=[inside.first.element_handle(), text], polling=POLL)
     return handle.as_element()
 
 

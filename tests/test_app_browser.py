@@ -6,7 +6,7 @@ The server and the browser are on loopback; a request for any other host fails t
 import shutil
 
 import pytest
-from browser import browser_page, click_square, free_port, needs_browser, server, titled
+from browser import POLL, browser_page, click_square, free_port, needs_browser, server, titled
 
 from helpers.records import ROOT
 
@@ -33,7 +33,7 @@ def written(app, word):
     """Wait until a figure has this word in its sentence."""
     there = """(word) => [...document.querySelectorAll(".js-plotly-plot")].some(
       (figure) => figure.layout?.annotations?.some((note) => note.text === word))"""
-    app.wait_for_function(there, arg=word)
+    app.wait_for_function(there, arg=word, polling=POLL)
 
 
 def test_a_square_and_the_keys_choose_the_head(app):

@@ -11,7 +11,12 @@ import torch
 from families import CONFIGS, FAMILIES, difference, inputs, make, reference
 from texts import tokenizer_for
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import BartConfig, BartForSequenceClassification, BertForSequenceClassification
+from transformers import (
+    AutoModelForTokenClassification,
+    BartConfig,
+    BartForSequenceClassification,
+    BertForSequenceClassification,
+)
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from helpers.attention import UnsupportedModelError, gate_heads, scale_layer, touch
@@ -165,6 +170,43 @@ def test_an_attribution_inside_a_gate_explains_the_pruned_model():
     rest = torch.ones(3, 4, dtype=torch.bool)
     rest[1, 2] = False
     assert torch.allclose(gated.scores[:, rest], pruned.scores[:, rest], atol=1e-10)
+
+
+def test_inside_a_touch_that_tells_rows_apart_nothing_is_attributed():
+    """Copies of a row would get the factor of another: two of three rows, at two points, are as many as the rows."""
+    model, batch = make("bert"), inputs("right", (9, 5))
+    by_row = {0: torch.tensor([2.0, 1.0]).reshape(2, 1, 1, 1)}
+    for changes in ({"factors": by_row}, {"contexts": {1: torch.zeros(2, 4, 9, 6, dtype=torch.float64)}}):
+        with touch(model, **changes), pytest.raises(ValueError, match="inside touch.* differ between the rows"):
+            attribute_inputs(model, batch, steps=2, batch_tokens=18)
+    with touch(make("bert"), factors=by_row):
+        attribute_inputs(model, batch, steps=2)  # another model's touch is no matter
+
+
+@pytest.mark.parametrize("read", [lambda o: o.logits[0], lambda o: o.logits[torch.arange(3), torch.tensor([5, 1, 2])]])
+def test_a_read_that_knows_the_rows_by_number_is_refused(read):
+    model = make("bert", head=AutoModelForTokenClassification)
+    with pytest.raises(ValueError, match="`read` gave . rows of logits for . rows of inputs"):
+        attribute_inputs(model, inputs("right"), steps=2, read=read)
+
+
+def test_inputs_made_in_inference_mode():
+    model, batch = make("bert"), inputs("right")
+    expected = attribute_inputs(model, batch, steps=2).scores
+    with torch.inference_mode():
+        found = model.get_input_embeddings()(batch["input_ids"])
+    ours = attribute_inputs(model, {"inputs_embeds": found, "attention_mask": batch["attention_mask"]}, steps=2)
+    assert torch.allclose(ours.scores, expected, atol=1e-13)
+
+
+def test_scores_that_are_not_finite_are_told(classifier):
+    def overflow(_, args, output):
+        return output + torch.nan if torch.is_grad_enabled() else output
+
+    model = make("bert")
+    model.classifier.register_forward_hook(overflow)
+    with pytest.warns(UserWarning, match="1 of 1 texts have scores that are not finite numbers, text 0 first"):
+        attribute(model, classifier[1], "a good film", steps=2)
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
@@ -518,3 +560,10 @@ def test_bfloat16_passes_are_near_and_said():
     assert half.scores.dtype == torch.float32 and torch.equal(half.value, exact.value), "only the path is run in half"
     error = (half.scores - exact.scores).norm() / exact.scores.norm()
     assert 1e-5 < error < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_bfloat16_passes_are_for_models_in_float32(dtype):
+    """Autocast leaves float64 as it is, and float16 stops it in the middle."""
+    with pytest.raises(ValueError, match=f"for models in float32, and this one is in {dtype}"):
+        attribute_inputs(make("bert", dtype=dtype), inputs("right"), steps=2, precision="bfloat16")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import FAMILIES, inputs, make, reference
+from families import FAMILIES, difference, inputs, make, reference
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from helpers.attention import gate_heads, keep_edges, touch
 from helpers.attribution import attribute_inputs
@@ -59,6 +60,79 @@ def test_what_happens_between_blocks_is_noticed():
         with blocks.watch():
             model(**batch)
     assert not blocks.complete
+
+
+def moved_off(_, __, out):
+    return out * 1.5 + 0.3
+
+
+def moved_in_place(_, __, out):
+    out.mul_(1.3)
+
+
+@pytest.mark.parametrize("hook", [moved_off, moved_in_place])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_a_hook_that_steers_a_block_acts_once(hook, layer):
+    model, batch, target = make("bert"), inputs("right"), torch.tensor([2, 0, 1])
+    model.bert.encoder.layer[layer].register_forward_hook(hook)
+    theirs, _ = reference(model, batch, target, *points_and_weights("right", 2))
+    assert difference(attribute_inputs(model, batch, target=target, steps=2).scores, theirs) < 1e-10
+
+
+class _Block(torch.nn.Module):
+    """A layer of BERT that leaves something beside its hidden states, in one of four ways."""
+
+    def __init__(self, layer, way, memory):
+        super().__init__()
+        self.layer, self.way, self.memory = layer, way, memory
+
+    def forward(self, hidden, mask, other):
+        if self.way == "in place":
+            out = self.layer(hidden, mask)
+            return out * 0.5 + hidden if hidden.requires_grad else hidden.add_(out * 0.5)
+        memory = other if self.way == "dictionary" else self.memory
+        before = other if self.way == "second output" else memory.get("first")
+        out = self.layer(hidden if before is None else hidden + 0.3 * before, mask)
+        memory.setdefault("first", out)
+        return (out, out * 0.5 + hidden) if self.way == "second output" else out
+
+
+class _Encoder(torch.nn.Module):
+    def __init__(self, layers, way):
+        super().__init__()
+        self.way, self.memory = way, {}
+        self.layer = torch.nn.ModuleList(_Block(layer, way, self.memory) for layer in layers)
+
+    def forward(self, hidden_states, attention_mask=None, **_):
+        self.memory.clear()
+        hidden, other = hidden_states, {} if self.way == "dictionary" else None
+        for block in self.layer:
+            found = block(hidden, attention_mask, other)
+            hidden, other = found if isinstance(found, tuple) else (found, other)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("way", ["second output", "dictionary", "attribute", "in place"])
+def test_what_blocks_leave_for_each_other_beside_the_hidden_states_is_not_lost(way, rows):
+    model, batch, target = make("bert"), inputs("right", (9, 5, 7)[:rows]), torch.tensor([2, 0, 1])[:rows]
+    model.bert.encoder = _Encoder(model.bert.encoder.layer, way)
+    theirs, _ = reference(model, batch, target, *points_and_weights("right", 2))
+    for batch_tokens in (None, 18):
+        ours = attribute_inputs(model, batch, target=target, steps=2, batch_tokens=batch_tokens)
+        assert difference(ours.scores, theirs) < 1e-10
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "gpt2"])
+def test_a_head_that_reads_all_hidden_states(family):
+    model, batch, target = make(family), inputs("right"), torch.tensor([2, 0, 1])
+    model.config.output_hidden_states = True
+
+    def read(outputs):
+        return torch.stack(outputs.hidden_states[1:]).mean((0, 2))[:, :3] * 5
+
+    theirs, _ = reference(model, batch, target, *points_and_weights("right", 2), read=read)
+    assert difference(attribute_inputs(model, batch, target=target, steps=2, read=read).scores, theirs) < 1e-10
 
 
 def test_the_modules_are_restored_after_an_error():

@@ -314,3 +314,45 @@ def test_attribute_fills_a_folder(run, model, tmp_path):
     status, _, problem = run(*call, 4)
     assert status == 1 and "steps: 3 there, 4 now" in problem
     assert run("attribute", tmp_path / "none.txt", tmp_path / "other")[0] == 2
+
+
+# ---- what is refused before a model is loaded ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--arrow", "there", "--force"], "there is a folder"),
+        (["--html", "there", "--force"], "there is a folder"),
+        (["--save", "file.txt", "--force"], "file.txt is a file"),
+        (["--html", "one", "--json", "one"], "written over by another"),
+        (["--links", "0"], "--links is 0"),
+    ],
+)
+def test_outputs_that_can_not_be_are_refused_first(run, tmp_path, monkeypatch, options, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file.txt").write_text("mine")
+    status, _, err = run("explain", "good", "--model", "no such model", *options)
+    assert (status, err.count("\n")) == (2, 1) and said in err
+    assert (tmp_path / "file.txt").read_text() == "mine"
+
+
+def test_a_text_a_line_whatever_else_a_line_may_hold(run, model, tmp_path):
+    """A form feed or U+2028 inside a line ends no text."""
+    (tmp_path / "texts.txt").write_bytes("\ufeffa good\x0cfilm\u2028.\r\n\r\ndull\r\n".encode())
+    status, _, err = run("attribute", tmp_path / "texts.txt", tmp_path / "out", "--model", model, "--steps", "1")
+    assert status == 0, err
+    assert [a.text for a in open_dataset(tmp_path / "out")] == ["a good\x0cfilm\u2028.", "dull"]
+
+
+@pytest.mark.parametrize("content", [b"caf\xe9\n", "a good film".encode("utf-16")])
+def test_a_file_that_is_not_utf_8(run, model, tmp_path, content):
+    (tmp_path / "texts.txt").write_bytes(content)
+    status, _, err = run("explain", "--file", tmp_path / "texts.txt", "--model", model)
+    assert status == 2 and "texts.txt is not UTF-8" in err
+
+
+def test_a_class_that_only_looks_like_a_number(run, model):
+    status, _, err = run("explain", "good", "--model", model, "--steps", "1", "--target", "²")
+    assert status == 1 and "There is no class '²'" in err

@@ -351,3 +351,35 @@ def test_rank_of_two_words():
     assert rank(0, 2, 2, 1, 0, 3) == 2  # a tie counts against the planted
     assert rank(0, 5, 0, 4, 6, 0) == 3
     assert planted.rank_of_link(np.eye(6)[None], words, pair) > 1  # nothing on their link
+
+
+# ---- the model's state -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_in_training_under_inference_mode_is_explained_without_dropout(method, model, tokenizer):
+    expected = explain(method, model, tokenizer, TWO[0], target=1)
+    model.train()
+    try:
+        with torch.inference_mode():
+            found = explain(method, model, tokenizer, TWO[0], target=1)
+        assert model.training
+    finally:
+        model.eval()
+    np.testing.assert_allclose(found.token_scores, expected.token_scores, atol=1e-10)
+
+
+def test_masking_in_training_is_without_dropout(model, tokenizer):
+    chosen = [np.zeros((1, len(explain("random", model, tokenizer, TWO[0]).tokens)), dtype=bool)]
+    expected = explanations.with_masked(model, tokenizer, TWO[:1], chosen)
+    model.train()
+    try:
+        np.testing.assert_allclose(explanations.with_masked(model, tokenizer, TWO[:1], chosen), expected, atol=1e-10)
+    finally:
+        model.eval()
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2.5])
+def test_no_points_are_refused(steps, model, tokenizer):
+    with pytest.raises(ValueError, match="steps is .*: a whole number of at least 1"):
+        explain("integrated gradients", model, tokenizer, TWO[0], steps=steps)

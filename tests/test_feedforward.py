@@ -8,10 +8,11 @@ import texts
 import torch
 from families import FAMILIES, make
 
-from helpers.attention import UnsupportedModelError
+from helpers.attention import UnsupportedModelError, touch
 from helpers.attribution import attribute
 from helpers.feedforward import SCALED, attribute_blocks
 from helpers.quadrature import points_and_weights
+from helpers.surgery import remove_heads
 
 TWO = ["the film is very good", "a slow start but a wonderful end !"]
 BLOCKS = {"bert": "bert", "roberta": "roberta", "xlm-roberta": "roberta", "electra": "electra"}
@@ -206,3 +207,21 @@ def test_blocks_that_are_not_known_are_refused():
         del layer.output.dense
     with pytest.raises(UnsupportedModelError, match="feed-forward blocks of BertForSequenceClassification"):
         attribute_blocks(model, tokenizer, TWO[0])
+
+
+@pytest.mark.parametrize("scaled", SCALED)
+def test_a_model_that_lost_a_head_of_every_layer(scaled):
+    model, tokenizer = loaded("bert")
+    model = remove_heads(model, np.array([[0, 1, 1, 1], [1, 1, 0, 1], [1, 1, 1, 0]]))
+    few, many = (attribute_blocks(model, tokenizer, TWO[1], scaled=scaled, steps=n, rule="gauss") for n in (20, 80))
+    assert many.attention.shape[:2] == (3, 3)
+    assert np.abs(many.gap).max() < max(1e-8, np.abs(few.gap).max() / 10)
+
+
+def test_inside_a_touch_that_tells_rows_apart_nothing_is_attributed():
+    model, tokenizer = loaded("bert")
+    with (
+        touch(model, factors={0: torch.tensor([2.0, 1.0]).reshape(2, 1, 1, 1)}),
+        pytest.raises(ValueError, match="inside touch.* differ between the rows"),
+    ):
+        attribute_blocks(model, tokenizer, TWO, steps=2, rule="gauss")

@@ -4,7 +4,7 @@ The server and the browser are on loopback; a request for any other host fails t
 """
 
 import pytest
-from browser import browser_page, click_square, needs_browser, server, titled
+from browser import POLL, browser_page, click_square, needs_browser, server, titled
 from made_up import notebook
 from sample import sample
 
@@ -84,14 +84,14 @@ def changed(page, output, before: str) -> str:
     """Wait until the figure is another one, whole (title and lines come one after the other), and return it."""
     handle = output.locator(".js-plotly-plot").first.element_handle()
     whole = f"([figure, old]) => figure.data.length > 0 && ({SHOWN})(figure) !== old"
-    page.wait_for_function(whole, arg=[handle, before])
+    page.wait_for_function(whole, arg=[handle, before], polling=POLL)
     return drawn(output)
 
 
 def becomes(page, output, wanted: str) -> None:
     """Wait until the figure is the wanted one."""
     handle = output.locator(".js-plotly-plot").first.element_handle()
-    page.wait_for_function(f"([figure, wanted]) => ({SHOWN})(figure) === wanted", arg=[handle, wanted])
+    page.wait_for_function(f"([figure, wanted]) => ({SHOWN})(figure) === wanted", arg=[handle, wanted], polling=POLL)
 
 
 def test_the_pruning_slider_moves_the_figure_and_asks_the_model(lab):
@@ -151,7 +151,7 @@ def test_a_click_on_a_square_chooses_the_head_and_so_do_the_keys(lab):
         chosen = [output.get_by_label(name, exact=True).input_value() for name in ("Layer", "Head")]
         assert chosen == [str(layer), str(head)]
         frame = "([f, x, y]) => { const s = f.layout.shapes[0]; return s.x0 === x - 0.5 && s.y0 === y - 0.5; }"
-        lab.wait_for_function(frame, arg=[grid, head, layer])
+        lab.wait_for_function(frame, arg=[grid, head, layer], polling=POLL)
     output.get_by_label("Layer", exact=True).focus()
     lab.keyboard.press("ArrowUp")
     titled(lab, output, "Layer 1, head 0")

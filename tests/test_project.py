@@ -173,10 +173,16 @@ ARROWS = {
     "_tree_strip": {"_tree_place"},
     "plots": {"_heatmaps", "_cover", "_pruning_view", "_tree_view", "_tree_strip", "tree"},
     "_widget_parts": {"_display"},
-    "_tree_explorer": {"_widget_parts", "plots"},
+    "_browser_parts": set(),
+    "_example_picker": {"_widget_parts", "_browser_parts", "data"},
+    "_head_grid": {"_widget_parts", "_browser_parts", "plots"},
+    "_explorer": {"_example_picker", "_head_grid"},
+    "_pruning_slider": {"_widget_parts", "_browser_parts", "plots"},
+    "_tree_explorer": {"_widget_parts", "_browser_parts", "plots"},
     "_trigger_bench": {"triggers"},
-    "widgets_triggers": {"_widget_parts", "plots", "_trigger_bench"},
-    "widgets": {"plots", "_tree_explorer"},
+    "widgets_triggers": {"_widget_parts", "_browser_parts", "plots", "_trigger_bench"},
+    "_workbench": {"_example_picker", "_head_grid", "_tree_explorer", "widgets_triggers", "models", "registry"},
+    "widgets": {"_explorer", "_pruning_slider", "_workbench"},
     # without a notebook, and other tools
     "interop": set(),
     "exercises": {"runs"},
@@ -206,7 +212,8 @@ def test_arrows(path):
 
 def test_widgets_and_torch_stay_where_they_belong():
     users = {path.stem for path in MODULES if any(name.split(".")[0] == "ipywidgets" for name in imports(path))}
-    assert users <= {"widgets", "_widget_parts", "_tree_explorer", "widgets_triggers"}
+    controls = {"_widget_parts", "_browser_parts", "_example_picker", "_head_grid", "_tree_explorer", "_pruning_slider"}
+    assert users <= controls | {"_explorer", "_workbench", "widgets", "widgets_triggers"}
     free = {
         "data",
         "evaluate",

@@ -20,7 +20,7 @@ from texts import tokenizer_for
 from tiny import save_tiny
 
 from helpers import _pieces, _shards, _worker
-from helpers.attention import UnsupportedModelError
+from helpers.attention import UnsupportedModelError, gate_heads, touch
 from helpers.attribution import Attribution, attribute
 from helpers.models import load
 from helpers.stream import attribute_dataset, open_dataset
@@ -313,7 +313,7 @@ def test_long_texts_get_smaller_shards(bert, work, monkeypatch, tmp_path):
         (["good", " "], {}, "Text 1 is empty or blank"),
         (["good"], {"shard": 0}, "shard is 0"),
         (["good", "bad"], {"target": [0]}, "1 targets were given for 2 texts"),
-        (iter(["good", "bad"]), {"target": [0]}, "shorter"),
+        (iter(["good", "bad"]), {"target": [0]}, "1 targets and more texts"),
         (["good"], {"steps": 0}, "steps is 0"),
         (["good"], {"layers": [7]}, "layers"),
         ({"text": "good"}, {}, "pass its texts"),
@@ -399,3 +399,71 @@ def test_the_model_is_let_go(bert, tmp_path):
     gone = weakref.ref(model)
     del model
     assert gone() is None
+
+
+# ---- what must not be lost or mixed up -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ['{"name": "a web page"}', '{"settings": [1]}'])
+def test_a_manifest_of_something_else_is_left_alone(bert, tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(ValueError, match="manifest.json is of something else, and would be lost"):
+        stream(bert, TEXTS, tmp_path)
+    assert (tmp_path / "manifest.json").read_text() == content
+    with pytest.raises(ValueError, match="manifest.json is of None version None"):
+        open_dataset(tmp_path)
+
+
+def test_hidden_files_of_others_stay(bert, tmp_path):
+    for name in (".model-cache.json", ".shard-list.tmp", "photo.jpg"):
+        (tmp_path / name).write_text("mine")
+    stream(bert, TEXTS, tmp_path)
+    assert all((tmp_path / name).read_text() == "mine" for name in (".model-cache.json", ".shard-list.tmp"))
+
+
+def test_a_folder_that_is_done_is_not_written_to(bert, tmp_path):
+    """It may be read-only."""
+    stream(bert, TEXTS, tmp_path)
+    before = {path.name: path.stat().st_ino for path in tmp_path.iterdir()}
+    stream(bert, TEXTS, tmp_path)
+    assert {path.name: path.stat().st_ino for path in tmp_path.iterdir()} == before
+
+
+def test_a_class_named_by_a_number_is_not_the_class_of_that_number(tmp_path):
+    bert = make("bert", id2label={0: "1", 1: "0", 2: "2"}), tokenizer_for("bert")
+    stored = stream(bert, TEXTS[:2], tmp_path, target=[1, 1])
+    assert [a.target for a in stored] == [1, 1]
+    with pytest.raises(ValueError, match="holds other texts, or other targets: see"):
+        stream(bert, TEXTS[:2], tmp_path, target=["1", "1"])
+
+
+def test_inside_a_touch_nothing_is_kept(bert, tmp_path):
+    """Workers would explain the model without it, and shards made before would pass for those of the changed one."""
+    gates = np.ones((3, 4))
+    gates[0] = 0
+    with touch(bert[0], factors=gate_heads(gates)), pytest.raises(ValueError, match="The model is inside touch"):
+        stream(bert, TEXTS, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "texts, options, message",
+    [
+        (set(TEXTS), {}, "The texts are a set, which has no order"),
+        (b"a good film", {}, "The text is given as bytes"),
+        (TEXTS, {"steps": 0}, "^steps is 0"),
+        (TEXTS, {"layers": [1.5]}, r"layers is \[1.5\]"),
+        (TEXTS, {"max_length": "9"}, "max_length is '9'"),
+        (iter(TEXTS[:3]), {"target": iter([0, 1])}, "There are 2 targets and more texts"),
+        (iter(TEXTS[:3]), {"target": iter([0] * 4)}, "There are 3 texts and more targets"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_a_sentence(bert, tmp_path, texts, options, message):
+    with pytest.raises(ValueError, match=message):
+        stream(bert, texts, tmp_path, **options)
+
+
+def test_a_file_in_the_place_of_the_folder(bert, tmp_path):
+    (tmp_path / "scores").write_text("mine")
+    with pytest.raises(ValueError, match="scores is a file: give the name of a folder"):
+        stream(bert, TEXTS, tmp_path / "scores")

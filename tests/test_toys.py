@@ -103,3 +103,15 @@ def test_where_no_kind_fits_all_tokens_are_read_equally():
     with touch(model, record=True) as seen, torch.no_grad():
         model(**tokens(B, B))
     assert torch.allclose(seen.attention[0], torch.tensor(1 / 3, dtype=torch.float64), atol=1e-12)
+
+
+def test_paths_under_inference_mode_and_what_they_refuse():
+    model, batch = toys.pair(toys.both), tokens(A, B)
+    expected = attribute_together(model, batch, output="logit").scores
+    with torch.inference_mode():
+        made = tokens(A, B)
+        assert torch.equal(attribute_together(model, made, output="logit").scores, expected)
+    with pytest.raises(ValueError, match="layers is \\[1\\]: give numbers from 0 to 0"):
+        attribute_together(model, batch, layers=[1])
+    with pytest.raises(ValueError, match="target is .*: a class from 0 to 0 is needed for every row"):
+        attribute_together(model, batch, target=torch.tensor([1]))

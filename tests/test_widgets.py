@@ -208,9 +208,8 @@ def test_while_it_works_the_button_says_so():
     seen = []
 
     def explain(text):
-        seen.append(
-            (box.picker.button.disabled, box.picker.button.description, box.picker.message.value) if box else None
-        )
+        if box is not None:
+            seen.append((box.picker.button.disabled, box.picker.button.description, box.picker.message.value))
         return sample()
 
     box = None
