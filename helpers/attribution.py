@@ -126,7 +126,7 @@ def target_numbers(target, count: int, model: PreTrainedModel) -> list[int] | No
     if target is None:
         return None
     labels = labels_of(model)
-    single = isinstance(target, str) or not isinstance(target, Iterable) or getattr(target, "ndim", 1) == 0
+    single = isinstance(target, str | bytes) or not isinstance(target, Iterable) or getattr(target, "ndim", 1) == 0
     given = [target] * count if single else list(target)
     if len(given) != count:
         raise ValueError(f"{len(given)} targets were given for {count} texts: give one for all, or one a text.")

@@ -122,6 +122,8 @@ def links_table(attributions: Sequence) -> pd.DataFrame:
 
     Columns: text (its number, from 0), layer, head, query, key (positions), query_token, key_token, score, attention.
     """
+    if not len(attributions):
+        raise ValueError("No attribution was given: give at least one.")
     frames = []
     for number, a in enumerate(attributions):
         table = a.top_links(a.scores.size)
@@ -150,7 +152,9 @@ def summary(a) -> str:
 
 def completeness(a) -> str:
     """Return in a sentence how exactly the scores add up."""
-    worst = int(np.abs(a.gap).argmax())
+    if not np.isfinite(a.gap).any():
+        return f"Whether the scores add up was not measured; {int(a.steps.max())} points, rule “{a.rule}”."
+    worst = int(np.nanargmax(np.abs(a.gap)))
     return (
         f"The scores of a layer add up to what its attention changes, but for {abs(a.gap[worst]):.2g} at most (layer "
         f"{a.layers[worst]}, where the change is {a.value - a.start[worst]:+.3g}); {int(a.steps.max())} points, rule "
@@ -196,8 +200,15 @@ def _cell(value: Any) -> str:
 
 def _told(part: Part) -> dict[str, Any]:
     table = [] if part.table is None else part.table.astype(object).where(part.table.notna(), None).to_dict("records")
-    plain = [{str(k): v.item() if isinstance(v, np.generic) else v for k, v in row.items()} for row in table]
+    plain = [{str(k): _json(v.item() if isinstance(v, np.generic) else v) for k, v in row.items()} for row in table]
     return {"title": part.title, "text": list(part.text), "table": plain}
+
+
+def _json(value: Any) -> Any:
+    """Return a value as JSON knows it: None where a number is not finite, text where it is no plain value."""
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def _section(a, probabilities: np.ndarray, k: int, number: int, longest: int) -> dict[str, Any]:
@@ -256,7 +267,7 @@ def _numbers(a, probabilities: np.ndarray, k: int) -> dict[str, Any]:
         "explained": None if raw else a.labels[a.target],
         "probabilities": None if raw else [float(p) for p in probabilities],
         "layers": [
-            {"layer": int(layer), "start": float(start), "gap": float(gap), "points": int(points)}
+            {"layer": int(layer), "start": _json(float(start)), "gap": _json(float(gap)), "points": int(points)}
             for layer, start, gap, points in zip(a.layers, a.start, a.gap, a.steps, strict=True)
         ],
         "rule": a.rule,

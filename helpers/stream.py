@@ -129,8 +129,8 @@ def _check(texts: Any, target: Any, shard: int) -> None:
     check_steps(shard, "shard")
     if is_text(texts):
         raise ValueError("One text was given: give a list of texts, or explain it with attribute().")
-    kinds = list | dict | Set | bytes
-    if not isinstance(texts, Iterable) or isinstance(texts, kinds) or hasattr(texts, "columns"):
+    whole: Any = list | dict | Set | bytes
+    if not isinstance(texts, Iterable) or isinstance(texts, whole) or hasattr(texts, "columns"):
         check_texts(texts)  # all of a list at once; a generator is checked as it is read
     both = isinstance(texts, Sized) and isinstance(target, Sized) and not one_for_all(target)
     if both and len(texts) != len(target):

@@ -1,4 +1,4 @@
-"""Run the notebooks headless, one after another, and build the gallery: ``python -m helpers.suite run``.
+"""Run the notebooks headless, side by side where there is room, and build the gallery: ``python -m helpers.suite run``.
 
 A notebook is skipped when nothing that it depends on has changed since its last good run. What runs
 make goes to the build folder: ``notebooks/`` (executed), ``figures/``, ``results/``, ``state/``,
@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from helpers._abreast import how_many, run_abreast
 from helpers.outline import KERNEL, PROFILES, SOURCES, Notebook, UsageError, find, settings
 from helpers.records import ROOT, build_folder, record, write_json
 from helpers.runs import Job, explain, inputs, kernel_environment, read_state, reason_to_run, run_notebook
@@ -93,9 +95,14 @@ def _named(given: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def run_all(jobs: Sequence[Job], *, fresh: bool = False, online: bool = False) -> list[Outcome]:
-    """Run the notebooks in order: one that fails doesn't stop the next, an interrupt stops them all."""
+def run_all(jobs: Sequence[Job], *, fresh: bool = False, online: bool = False, at_once: int = 1) -> list[Outcome]:
+    """Run the notebooks: one that fails doesn't stop the next, an interrupt stops them all.
+
+    With ``at_once`` above 1 so many run side by side, each from a process of its own, the longest first.
+    """
     outcomes = [Outcome(job.notebook.name) for job in jobs]
+    if at_once > 1 and len(jobs) > 1:
+        return _side_by_side(jobs, outcomes, fresh=fresh, online=online, at_once=at_once)
     for number, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True), 1):
         try:
             _run(job, outcome, f"[{number}/{len(jobs)}] {outcome.name}", fresh=fresh, online=online)
@@ -103,6 +110,60 @@ def run_all(jobs: Sequence[Job], *, fresh: bool = False, online: bool = False) -
             outcome.status = "interrupted"
             break
     return outcomes
+
+
+def _side_by_side(
+    jobs: Sequence[Job], outcomes: list[Outcome], *, fresh: bool, online: bool, at_once: int
+) -> list[Outcome]:
+    order = [i for i in range(len(jobs)) if fresh or reason_to_run(jobs[i], inputs(jobs[i]))]
+    for i in sorted({*range(len(jobs))} - {*order}):
+        _run(jobs[i], outcomes[i], f"[{i + 1}/{len(jobs)}] {outcomes[i].name}", fresh=False, online=online)
+    order = sorted(order, key=lambda i: -float(jobs[i].notebook.minutes.partition("-")[0] or 0))
+    asked = [
+        json.dumps({
+            "folder": str(jobs[i].notebook.path.parent.resolve()), "name": jobs[i].notebook.name,
+            "parameters": jobs[i].parameters, "build": str(jobs[i].build), "timeout": jobs[i].timeout,
+            "source": jobs[i].source and str(jobs[i].source), "title": f"[{i + 1}/{len(jobs)}] {jobs[i].notebook.name}",
+            "fresh": fresh, "online": online,
+        })
+        for i in order
+    ]  # fmt: skip
+    lines = "from helpers.suite import run_one; run_one()"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {lines}"]
+    try:
+        for number, status, output in run_abreast(command, asked, at_once):
+            outcome = outcomes[order[number]]
+            try:
+                outcome.__dict__.update(json.loads(output.splitlines()[-1]))
+            except (IndexError, ValueError):
+                outcome.status, outcome.problem = "failed", f"its process ended with status {status}, saying nothing"
+    except KeyboardInterrupt:
+        if all(outcome.status != "interrupted" for outcome in outcomes):  # before any had begun, or after all had ended
+            next((o for o in outcomes if o.status == "not reached"), outcomes[-1]).status = "interrupted"
+    return outcomes
+
+
+def run_one() -> None:
+    """Run the one notebook that standard input describes, and print its outcome: a process of :func:`run_all`."""
+    _listen()
+    asked = json.load(sys.stdin)
+    notebook = next(n for n in find(Path(asked["folder"]), [asked["name"]]) if n.name == asked["name"])
+    source = asked["source"] and Path(asked["source"])
+    job = Job(notebook, asked["parameters"], Path(asked["build"]), asked["timeout"], source)
+    outcome = Outcome(notebook.name)
+    try:
+        _run(job, outcome, asked["title"], fresh=asked["fresh"], online=asked["online"])
+    except KeyboardInterrupt:
+        outcome.status = "interrupted"
+    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def _listen() -> None:
+    """Log to standard error, and take a request to end like one at the keyboard: what is finished is kept."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("helpers").setLevel(logging.INFO)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def _run(job: Job, outcome: Outcome, title: str, *, fresh: bool, online: bool) -> None:
@@ -197,6 +258,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-p", action="append", default=[], metavar="NAME=VALUE", help="set a notebook's parameter")
     run.add_argument("--fresh", action="store_true", help="run also what is up to date")
     run.add_argument("--online", action="store_true", help="let notebooks reach the model hub")
+    run.add_argument(
+        "--jobs", type=int, default=int(os.environ.get("ATTATTR_JOBS") or how_many()), metavar="N",
+        help="notebooks to run side by side (default here: %(default)s)",
+    )  # fmt: skip
     run.add_argument("--timeout", type=int, default=3600, metavar="SECONDS", help="for one cell (default: 3600)")
     return parser
 
@@ -206,6 +271,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("helpers").setLevel(logging.INFO)
+    if options.jobs < 1:
+        sys.stderr.write(f"error: --jobs is {options.jobs}: give how many notebooks to run side by side, at least 1\n")
+        return 2
     try:
         if options.list:
             sys.stdout.write(_listing(find(options.notebooks, options.only)) + "\n")
@@ -222,7 +290,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
-    outcomes = run_all(jobs, fresh=options.fresh, online=options.online or options.source == "hub")
+    online = options.online or options.source == "hub"
+    outcomes = run_all(jobs, fresh=options.fresh, online=online, at_once=options.jobs)
     build = jobs[0].build
     results = write_results(everything, build)
     index = write_gallery(everything, outcomes, build)
@@ -236,8 +305,7 @@ def _shown(path: Path) -> Any:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # both stop the kernel and keep what is finished
-        signal.signal(number, signal.default_int_handler)
+    _listen()  # both stop the kernel and keep what is finished
     try:
         status = main()
     except KeyboardInterrupt:

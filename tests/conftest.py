@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny: threads co
 # before any library reads them
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_DATASETS_OFFLINE"] = "1"
+os.environ["ATTATTR_JOBS"] = "1"  # side by side only where a test asks for it
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from browser import dump, needs_browser
 from sample import HARD, sample
@@ -356,3 +357,16 @@ def test_a_file_that_is_not_utf_8(run, model, tmp_path, content):
 def test_a_class_that_only_looks_like_a_number(run, model):
     status, _, err = run("explain", "good", "--model", model, "--steps", "1", "--target", "²")
     assert status == 1 and "There is no class '²'" in err
+
+
+def test_a_page_and_numbers_where_the_gap_was_not_measured():
+    nothing = np.full(3, np.nan)
+    a = sample(gap=nothing, start=nothing)
+    assert "Whether the scores add up was not measured" in report.page([a], np.array([[0.02, 0.98]]))
+    table = pd.DataFrame({"share": [np.inf, np.nan], "day": [pd.NaT, pd.Timestamp("2020-01-02")]})
+    found = report.content([a], np.array([[0.02, 0.98]]), parts=[report.Part("One", table=table)])
+    json.dumps(found, allow_nan=False)
+    assert found["texts"][0]["layers"][0] == {"layer": 0, "start": None, "gap": None, "points": 6}
+    assert found["parts"][0]["table"][0] == {"share": None, "day": None}
+    with pytest.raises(ValueError, match="No attribution was given"):
+        report.links_table([])

@@ -194,7 +194,8 @@ ARROWS = {
     "outline": set(),
     "gallery": set(),
     "runs": {"outline", "records"},
-    "suite": {"runs", "gallery"},
+    "_abreast": set(),
+    "suite": {"runs", "gallery", "_abreast"},
 }
 MODULES = sorted(path for path in (ROOT / "helpers").glob("*.py") if path.stem != "__init__")
 

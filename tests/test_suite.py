@@ -13,7 +13,7 @@ import nbformat
 import pytest
 from made_up import notebook
 
-from helpers import runs, suite
+from helpers import _abreast, runs, suite
 
 RECORDS = 'from helpers.suite import build_folder, record\nrecord("00_good", "limit", limit, published=4, unit="items")'
 LOOKS = """
@@ -156,6 +156,47 @@ def test_interrupt_keeps_what_is_finished_and_ends_the_kernel(tmp_path, build):
     assert set(results(build)["results"]) == {"00_first"}
     wait_for(lambda: not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists())
     assert "Traceback" not in err
+
+
+def test_side_by_side_gives_the_same_results_whatever_fails(real, tmp_path, monkeypatch, capsys):
+    folder, build, _ = real
+    monkeypatch.setenv("ATTATTR_BUILD", str(tmp_path / "abreast"))
+    notebook(folder, "01_bad", "x = 1\ny = x / 0", "never = 1")
+    notebook(folder, "03_dead", "import os, signal", "os.kill(os.getppid(), signal.SIGKILL)")
+    assert run(folder, "--profile", "quick", "-p", "limit=5", "--jobs", "2") == 1
+    out = capsys.readouterr().out
+    assert [line.split()[1] for line in out.splitlines()[1:5]] == ["done", "failed", "done", "failed"]
+    assert "01_bad: cell 3 of 4, `x = 1`: ZeroDivisionError: division by zero" in out
+    assert "03_dead: its process ended with status -9" in out
+    (folder / "03_dead.ipynb").unlink()
+    assert results(tmp_path / "abreast")["results"]["00_good"] == results(build)["results"]["00_good"]
+
+
+def test_side_by_side_an_interrupt_ends_all_kernels_and_keeps_what_is_finished(tmp_path, build):
+    folder = tmp_path / "notebooks"
+    notebook(folder, "00_first", "1")
+    for name in ("01_long", "02_long"):
+        tell = f"import os, time, pathlib\npathlib.Path({str(tmp_path / name)!r}).write_text(str(os.getpid()))"
+        notebook(folder, name, f"{tell}\ntime.sleep(900)")
+    notebook(folder, "03_last", "1")
+    command = [sys.executable, "-m", "helpers.suite", "run", "--notebooks", str(folder), "--jobs", "2"]
+    process = subprocess.Popen(command, cwd=runs.ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pids = [tmp_path / "01_long", tmp_path / "02_long"]
+    wait_for(lambda: all(path.exists() and path.read_text() for path in pids))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 130, err
+    assert [line.split()[1] for line in out.splitlines()[1:5]] == ["done", "interrupted", "interrupted", "not"]
+    assert set(results(build)["results"]) == {"00_first"}
+    wait_for(lambda: not any(Path(f"/proc/{path.read_text()}").exists() for path in pids))
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "processors, memory, expected", [(1, 64, 1), (2, 24, 2), (2, 7, 1), (8, 64, 4), (3, 16, 2), (64, 9, 2)]
+)
+def test_how_many_run_side_by_side(processors, memory, expected):
+    assert _abreast.how_many(processors, memory) == expected
 
 
 def wait_for(condition, seconds=180):
