@@ -8,7 +8,7 @@ dropdown has the focus: :class:`Panel` keeps them. The scripts are the texts bel
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import anywidget
@@ -62,7 +62,8 @@ const own = ({ target }) => {
   const kept = target.matches("select, button, input:not([type=text])");
   if (kept) target.setAttribute("data-lm-suppress-shortcuts", "true");
 };
-function render({ el }) {
+function render({ model, el }) {
+  model.send("shown");
   el.style.display = "none";
   let tries = 0;  // the element is put into the page after this
   const listen = () => {
@@ -86,7 +87,21 @@ class Panel(ipywidgets.VBox):
     """Controls and figures one below the other, never wider than the page, where keys go to the control in focus."""
 
     def __init__(self, children: Iterable[ipywidgets.Widget]):
-        super().__init__([*children, Keys()], layout=ipywidgets.Layout(max_width="100%"))
+        self._keys = Keys()
+        super().__init__([*children, self._keys], layout=ipywidgets.Layout(max_width="100%"))
+
+    def once_shown(self, work: Callable[[], object]) -> None:
+        """Do the work when a page shows the panel for the first time.
+
+        Voila shows a page while its cells still run, and a figure that is made in between may stay as it was first.
+        """
+        waiting = [work]
+
+        def shown(*_: object) -> None:
+            if waiting:
+                waiting.pop()()
+
+        self._keys.on_msg(shown)
 
 
 class NamedSlider(anywidget.AnyWidget):

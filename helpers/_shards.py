@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -19,11 +17,10 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pandas as pd
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from helpers.inputs import Text
 from helpers.records import read_json
-from helpers.result import ARRAYS, Attribution
+from helpers.result import ARRAYS, Attribution, write_whole
 
 FORMAT = "attattr-shard"
 VERSION = 1
@@ -62,12 +59,7 @@ def write_shard(folder: Path, run: str, shard: Shard, results: Sequence[Attribut
     for position, a in enumerate(results, start=shard.start):
         own, header[str(position)] = a.parts()
         arrays |= {f"{position}.{name}": array for name, array in own.items()}
-    unfinished = path.with_name(f".{path.name}.{platform.node()}-{os.getpid()}.tmp")
-    try:
-        save_file(arrays, unfinished, metadata=header)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_whole(path, arrays, header)
 
 
 def settings_of(manifest: dict[str, Any]) -> dict[str, Any]:

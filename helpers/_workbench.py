@@ -44,7 +44,7 @@ class Workbench(Panel):
     TriggerBench; ``attribution`` is the last answer.
     """
 
-    def __init__(self, names: Sequence[str], k: int):
+    def __init__(self, names: Sequence[str], k: int, *, at_once: bool = True):
         self._k = k
         self._parts: dict[str, Any] = {}  # view -> its widget, made when it is first asked for
         self._fresh: set[str] = set()  # the views that show this text
@@ -59,7 +59,11 @@ class Workbench(Panel):
         texts, _ = examples_of(names[0])
         self.picker = ExamplePicker(self._explain, start_text=texts[0], examples=texts, place=self._place)
         super().__init__([self.model, self.message, self.picker, self.view, self._place])
-        self._load()
+        if at_once:
+            self._load()
+        else:
+            self.message.value = parts.line(f"Loading {self.model.value}…")
+            self.once_shown(self._load)
         self.model.observe(lambda _: self._load(), "value")
         self.view.observe(lambda _: parts.attempt(self.message, self._show), "value")
 

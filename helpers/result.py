@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -129,12 +130,7 @@ class Attribution:
         arrays, rest = self.parts()
         header = {"format": FORMAT, "version": str(VERSION), "attribution": rest}
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            save_file(arrays, unfinished, metadata=header)
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        write_whole(path, arrays, header)
         return path
 
     @classmethod
@@ -160,3 +156,13 @@ class Attribution:
             return cls.of_parts(arrays, header["attribution"])
         except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"{path} is damaged or no attribution file ({error!r}): compute it again.") from error
+
+
+def write_whole(path: Path, arrays: dict[str, np.ndarray], header: dict[str, str]) -> None:
+    """Write a safetensors file that appears whole or not at all, whichever machines of a shared folder write it."""
+    unfinished = path.with_name(f".{path.name}.{platform.node()}-{os.getpid()}.tmp")
+    try:
+        save_file(arrays, unfinished, metadata=header)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

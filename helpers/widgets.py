@@ -59,6 +59,7 @@ def head_grid(attributions, *, k: int = 8) -> HeadGrid | go.Figure:
     Args:
         attributions: an Attribution or a list of them; their layers and heads may differ.
         k: how many links to draw.
+        at_once: False waits with the first model until a page shows the widget, as a page by Voila needs.
 
     Returns:
         A widget to end a cell with; with ``ATTATTR_HEADLESS=1`` the maps of the head with the strongest score.
@@ -168,7 +169,7 @@ def tree_explorer(
     return TreeExplorer(many, penalties, (tau, penalty, variant), merge)
 
 
-def workbench(names: Sequence[str] = MODELS, *, k: int = 8) -> Workbench | go.Figure:
+def workbench(names: Sequence[str] = MODELS, *, k: int = 8, at_once: bool = True) -> Workbench | go.Figure:
     """Return the whole explorer: choose a model and a text, and see its heads, its links, its tree, or attack it.
 
     Args:
@@ -187,7 +188,7 @@ def workbench(names: Sequence[str] = MODELS, *, k: int = 8) -> Workbench | go.Fi
         raise ValueError(f"There is no model to choose: give at least one, such as {MODELS[0]!r}.")
     texts = [examples_of(name)[0][0] for name in names]
     if not headless():
-        return Workbench(names, k)
+        return Workbench(names, k, at_once=at_once)
     classifier = models.load(names[0])
     a = cast(Attribution, attribute(classifier.model, classifier.tokenizer, texts[0]))
     return static(plots.head_maps(a, *first_choice(a)))

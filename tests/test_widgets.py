@@ -468,6 +468,16 @@ def test_the_workbench_shows_heads_then_the_tree_and_brings_up_to_date_what_it_s
     assert bench.shown is heads and heads.attribution is bench.attribution and visible(heads, tree) == [True, False]
 
 
+def test_a_workbench_that_waits_loads_once_when_a_page_shows_it(bench, monkeypatch):
+    asked = []
+    monkeypatch.setattr(_workbench.Workbench, "_load", lambda self: asked.append(self.model.value))
+    waiting = widgets.workbench(["minilm-sst2"], at_once=False)
+    assert asked == [] and "Loading minilm-sst2" in waiting.message.value
+    for _ in range(2):  # a page, and then another one
+        waiting._keys._handle_custom_msg("shown", [])
+    assert asked == ["minilm-sst2"]
+
+
 def test_the_workbench_takes_another_model_with_its_texts(bench):
     bench.model.value = "minilm-rte"
     model, text = bench.asked[-1]
