@@ -54,9 +54,9 @@ def die_while_writing(folder):
     """On a worker: the next shard is written by half, and the worker is killed, once the other has finished some."""
     import signal
 
-    from helpers import _shards
+    from helpers import result
 
-    whole = _shards.save_file
+    whole = result.save_file
 
     def half(arrays, path, metadata):
         whole(arrays, path, metadata=metadata)
@@ -67,7 +67,7 @@ def die_while_writing(folder):
         (folder / "killed").write_text(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    _shards.save_file = half
+    result.save_file = half
     return os.getpid()
 
 

@@ -135,17 +135,17 @@ def test_a_model_by_name(work, tmp_path):
 KILLED = """
 import os, signal, sys
 sys.path[:0] = {paths!r}
-from helpers import _shards
+from helpers import result
 from helpers.stream import attribute_dataset
 
-written, whole = [], _shards.save_file
+written, whole = [], result.save_file
 def half(arrays, path, metadata):
     whole(arrays, path, metadata=metadata)
     written.append(path)
     if len(written) == 3:
         os.truncate(path, path.stat().st_size // 2)
         os.kill(os.getpid(), signal.SIGKILL)
-_shards.save_file = half
+result.save_file = half
 attribute_dataset({model!r}, None, {texts!r}, {folder!r}, steps=3, shard=2, progress=False)
 """
 
