@@ -102,6 +102,7 @@ STALE := FORCE
 endif
 
 .venv/ready: pyproject.toml constraints.txt $(STALE)
+	@if [ -L .venv ]; then echo 'error: .venv is a link to the environment of another folder; remove the link' >&2; exit 1; fi
 	@if [ -e .venv ] && [ ! -e .venv/ready ] && [ ! -e .venv/unfinished ] && ! $(PY) -c 'import pip' 2>/dev/null; then \
 	  echo 'error: there is a .venv here that cannot be used; remove it (make distclean) and try again' >&2; exit 1; fi
 	@if [ -e .venv/unfinished ] || ! $(PY) -c 'import pip' 2>/dev/null; then \
