@@ -159,20 +159,20 @@ def attribute_planned(
 
     inputs = {name: tensor.clone() if tensor.is_inference() else tensor for name, tensor in inputs.items()}
     exact = torch.autocast(model.device.type, enabled=False)  # a caller's autocast would move the scores unsaid
-    with torch.inference_mode(False), exact, touch(model, record=True) as session, _frozen(model):
+    with torch.inference_mode(False), exact, touch(model, record=True) as session, frozen(model):
         check_outer(session)
         blocks = Blocks(model, session)
         with torch.no_grad(), blocks.watch():
             logits = logits_at(inputs)
         _check_finite(logits)
         attention, values = dict(session.attention), dict(session.values)
-        layers = _layers(layers, session.calls)
+        layers = chosen_layers(layers, session.calls)
         _check_square(attention, len(logits))
         session.record = False
         blocks.narrow(lambda: logits_at(inputs), logits)
         predicted = logits.argmax(-1)
         target = predicted if target is None else _class_indices(target, logits)
-        function = _function(model, plan.output)
+        function = function_of(model, plan.output)
         value = function(logits, target)
         asked = tuple(sorted(set(layers)))
         weights, keys = (torch.cat([found[layer] for layer in asked]) for found in (attention, values))
@@ -195,14 +195,14 @@ def attribute_planned(
         found = (*_integrate(paths, difference, keys, value, plan), weights)
     order = [asked.index(layer) for layer in layers]
     scores, begin, gap, steps, kept = (part.unflatten(0, (len(asked), -1))[order].transpose(0, 1) for part in found)
-    probability = _function(model, "probability")(logits, target)
+    probability = function_of(model, "probability")(logits, target)
     if logits.shape[-1] == 1:
         probability = torch.full_like(probability, torch.nan)
     return Scores(scores, kept, value, probability, target, predicted, begin, gap, steps, layers)
 
 
 @contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
+def frozen(model: nn.Module) -> Iterator[None]:
     """No gradients for weights: the graph begins at the contexts, and nothing below them is kept."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in trained:
@@ -260,7 +260,8 @@ def _class_indices(target, logits: Tensor) -> Tensor:
     return indices.long()
 
 
-def _layers(layers, count: int) -> tuple[int, ...]:
+def chosen_layers(layers, count: int) -> tuple[int, ...]:
+    """Return the layers asked for, all for None; ValueError where there is no such layer."""
     if layers is None:
         return tuple(range(count))
     chosen = tuple(layers) if isinstance(layers, Iterable) else (layers,)
@@ -285,7 +286,7 @@ def _check_square(attention: dict[int, Tensor], batch: int) -> None:
         )
 
 
-def _function(model: PreTrainedModel, output: str) -> Callable[[Tensor, Tensor], Tensor]:
+def function_of(model: PreTrainedModel, output: str) -> Callable[[Tensor, Tensor], Tensor]:
     """Return F: (logits [row, class], target [row]) -> the explained output of every row, at least float32."""
 
     def function(logits: Tensor, target: Tensor) -> Tensor:

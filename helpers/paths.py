@@ -23,15 +23,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from helpers.attention import UnsupportedModelError, touch
-from helpers.outputs import log_probabilities, logits_of, probabilities
+from helpers.engine import OUTPUTS, chosen_layers, frozen, function_of
+from helpers.outputs import logits_of
 from helpers.quadrature import points_and_weights
 
 Start = Callable[[Tensor], Tensor]
-OUTPUTS = ("probability", "logit", "log-probability")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def attribute_from(
     """
     points, weights = _points(rule, steps, output)
     with _running(model, inputs, target, output, read) as run:
-        layers = _chosen(layers, len(run.attention))
+        layers = chosen_layers(layers, len(run.attention))
         parts = []
         for layer in layers:
             attention, values = run.attention[layer], run.values[layer]
@@ -128,7 +128,7 @@ def attribute_together(
     """
     points, weights = _points(rule, steps, output)
     with _running(model, inputs, target, output, read) as run:
-        layers = _chosen(layers, len(run.attention))
+        layers = chosen_layers(layers, len(run.attention))
         scores = [torch.zeros_like(run.attention[layer]) for layer in layers]
         for a, w in zip(points, weights, strict=True):
             # one factor a link, all of them a: the slope along it is A(a) * dF/d(a A(a))
@@ -140,13 +140,6 @@ def attribute_together(
             start = run.output(factors={n: torch.zeros(1, 1, 1, 1) for n in layers})[:, None]
     total = torch.stack(scores, dim=1)
     return run.moved(total, start, total.sum((1, 2, 3, 4))[:, None] - (run.value[:, None] - start), layers)
-
-
-def _chosen(layers: Sequence[int] | None, count: int) -> tuple[int, ...]:
-    chosen = tuple(range(count)) if layers is None else tuple(layers)
-    if not chosen or not set(chosen) <= set(range(count)):
-        raise ValueError(f"layers is {layers!r}: give numbers from 0 to {count - 1}, or None for all.")
-    return chosen
 
 
 def _points(rule: str, steps: int, output: str):
@@ -162,7 +155,7 @@ class _Run:
     model: PreTrainedModel
     inputs: Mapping[str, Tensor]
     read: Callable[[Any], Tensor]
-    kind: str
+    function: Callable[[Tensor, Tensor], Tensor]
     attention: dict[int, Tensor]
     values: dict[int, Tensor]
     target: Tensor
@@ -173,7 +166,7 @@ class _Run:
     ) -> Tensor:
         """Return F under changes as :func:`touch` takes them, [batch]."""
         with touch(self.model, factors=factors, contexts=contexts):
-            return _value(self.read(self.model(**self.inputs)), self.target, self.kind, self.model)
+            return self.function(self.read(self.model(**self.inputs)), self.target)
 
     def moved(self, scores: Tensor, start: Tensor, gap: Tensor, layers: tuple[int, ...]) -> Moved:
         """Return the scores with what goes with them."""
@@ -201,17 +194,7 @@ def _run(model, inputs, target, output, read) -> Iterator[_Run]:
     target = logits.argmax(-1) if target is None else target
     if target.shape != logits.shape[:1] or not ((target >= 0) & (target < logits.shape[-1])).all():
         raise ValueError(f"target is {target!r}: a class from 0 to {logits.shape[-1] - 1} is needed for every row.")
-    value = _value(logits, target, output, model)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    nn.ParameterList(trained).requires_grad_(False)
-    try:
-        with torch.enable_grad():
-            yield _Run(model, inputs, read, output, dict(seen.attention), dict(seen.values), target, value)
-    finally:
-        nn.ParameterList(trained).requires_grad_(True)
-
-
-def _value(logits: Tensor, target: Tensor, output: str, model: PreTrainedModel) -> Tensor:
-    if output != "logit":
-        logits = (probabilities if output == "probability" else log_probabilities)(logits, model.config)
-    return logits.gather(-1, target[:, None])[:, 0]
+    function = function_of(model, output)
+    value = function(logits, target)
+    with frozen(model), torch.enable_grad():
+        yield _Run(model, inputs, read, function, dict(seen.attention), dict(seen.values), target, value)

@@ -123,7 +123,7 @@ ARROWS = {
     "_gates": set(),
     "pruning": {"attribution", "_curves", "_gates"},
     "surgery": {"attention"},
-    "paths": {"attention", "outputs", "quadrature"},
+    "paths": {"engine"},
     "toys": set(),
     "puzzles": set(),
     "_edges": set(),
