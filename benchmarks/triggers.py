@@ -65,7 +65,7 @@ def candidates(classifier, train: pd.DataFrame, victims, given: argparse.Namespa
 
 def searched(model, victims, like: list, exclude, given: argparse.Namespace) -> list:
     """Triggers found by gradients on the choosing half, one file each in the folder kept."""
-    choosing, _ = triggers.halves(victims.gold, seed=given.seed)
+    choosing, _ = triggers.halves(victims, seed=given.seed)
     found = []
     for number, one in enumerate(like):
         shape = "-".join(map(str, (one.target, *one.segments, *(round(100 * at) for at in one.positions))))

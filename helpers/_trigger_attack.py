@@ -206,20 +206,28 @@ def outputs(
     return found
 
 
-def halves(gold: Sequence[int] | np.ndarray, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows to choose triggers on and rows to report on, each class halved at random, no row in both.
+def halves(victims: Victims, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows to choose triggers on and rows to report on: every class halved at random, no text in both.
+
+    Victims with the same (first) text stay together, such as the three pairs that MNLI has on one premise: else a
+    trigger would be chosen on the very text that it is reported on. Classes are halved as evenly as that allows.
 
     Raises:
-        ValueError: a class has one example only, or there is none at all.
+        ValueError: a class has too few texts for two halves.
     """
-    gold, rng = np.asarray(gold), np.random.default_rng(seed)
-    if not len(gold):
-        raise ValueError("There is no victim to halve: give at least two of each class.")
-    first, second = [], []
-    for label in np.unique(gold):
-        rows = rng.permutation(np.flatnonzero(gold == label))
-        if len(rows) < 2:
-            raise ValueError(f"Class {label} has one example, and none is left to report on: give more victims.")
-        first.append(rows[: len(rows) // 2])
-        second.append(rows[len(rows) // 2 :])
-    return np.sort(np.concatenate(first)), np.sort(np.concatenate(second))
+    first_texts = [text if isinstance(text, str) else text[0] for text in victims.texts]
+    _, group = np.unique(first_texts, return_inverse=True)
+    counts = np.zeros((group.max() + 1, len(victims.labels)), dtype=int)
+    np.add.at(counts, (group, victims.gold), 1)
+    order = np.random.default_rng(seed).permutation(len(counts))
+    ahead, reports = np.zeros(len(victims.labels), dtype=int), np.zeros(len(counts), dtype=bool)
+    for one in order[np.argsort(-counts[order].sum(axis=1), kind="stable")]:  # large ones first, single ones even out
+        reports[one] = ahead @ counts[one] <= 0
+        ahead += counts[one] if reports[one] else -counts[one]
+    for label in np.unique(victims.gold):
+        if len(set(reports[group[victims.gold == label]])) < 2:
+            raise ValueError(
+                f"The class {victims.labels[label]!r} has no two texts, one to choose triggers on and one to report "
+                "on: give more victims."
+            )
+    return np.flatnonzero(~reports[group]), np.flatnonzero(reports[group])

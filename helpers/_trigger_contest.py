@@ -130,9 +130,9 @@ def contest(
 ) -> Contest:
     """Return what the best triggers of each method do to victims that had no part in choosing them.
 
-    The victims are halved. For every class, a method's candidates are put into ``screen`` victims of the first half,
-    the ``finalists`` that lower the accuracy most into all of that half, and the ``top`` of these are measured on the
-    second. All methods are treated alike: give each as many candidates, of as many tokens.
+    The victims are halved, see :func:`halves`. For every class, a method's candidates are put into ``screen`` victims
+    of the first half, the ``finalists`` that lower the accuracy most into all of that half, and the ``top`` of these
+    are measured on the second. All methods are treated alike: give each as many candidates, of as many tokens.
 
     Args:
         candidates: triggers by method. Each is tried on victims of other classes than the one it pushes to.
@@ -163,7 +163,7 @@ def contest(
         raise ValueError(f"as_ranked names {', '.join(map(repr, unknown))}: give some of {', '.join(candidates)}.")
     for trigger in (one for found in candidates.values() for one in found):
         check_class(trigger, victims.labels)
-    choosing, reporting = halves(victims.gold, seed=seed)
+    choosing, reporting = halves(victims, seed=seed)
     said = untouched_outputs(predict, victims, victims.chosen(None), batch_size)
     attacks = 1 + 2 * len(victims.labels)  # of a method
     bar = tqdm(total=attacks * len(candidates), disable=not progress, desc="contest", unit="attack")
@@ -270,7 +270,7 @@ class _Store:
 
     def __init__(self, folder, method: str, run: _Run, candidates: list[Trigger], sizes: tuple[int, ...]) -> None:
         ids = run.victims.encoded.tensors["input_ids"].tolist()
-        about = [2, [to_dict(t) for t in candidates], run.by, sizes, run.options, run.said.tolist(), ids]
+        about = [3, [to_dict(t) for t in candidates], run.by, sizes, run.options, run.said.tolist(), ids]
         about += [run.victims.gold.tolist(), run.victims.limit]
         self.run, self.candidates = run, candidates
         self.mark = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()

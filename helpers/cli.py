@@ -85,6 +85,7 @@ def explain(options: argparse.Namespace) -> int:
     if options.links < 1:
         raise UsageError(f"--links is {options.links}: give a whole number of at least 1")
     texts, left_out = _texts(options)
+    _check_kind(options.model, texts)
     logger.info("loading %s", options.model)
     with _warnings_as_lines():
         from helpers.attribution import attribute
@@ -115,6 +116,7 @@ def explain(options: argparse.Namespace) -> int:
 def to_disk(options: argparse.Namespace) -> int:
     """Attribute all texts of a file into a folder."""
     texts = _read(options)
+    _check_kind(options.model, texts)
     with _warnings_as_lines():
         from helpers.stream import attribute_dataset
 
@@ -163,6 +165,19 @@ def _texts(options: argparse.Namespace) -> tuple[list[Any], int]:
     if limit < 1:
         raise UsageError(f"--limit is {limit}: give a whole number of at least 1")
     return texts[:limit], max(0, len(texts) - limit)
+
+
+def _check_kind(model: str, texts: Sequence[Any]) -> None:
+    """An error where a registered model of pairs is given single texts, or the other way round."""
+    from helpers.data import TASKS
+    from helpers.models import REGISTRY
+
+    task = REGISTRY[model].task if model in REGISTRY else None
+    pairs = sum(not isinstance(text, str) for text in texts)
+    if task and TASKS[task].kind == "pair" and pairs < len(texts):
+        raise UsageError(f"{model} was trained on pairs of texts: give the second one with --pair, or --pair-column")
+    if task and TASKS[task].kind == "single" and pairs:
+        raise UsageError(f"{model} was trained on single texts: leave out --pair and --pair-column")
 
 
 def _read(options: argparse.Namespace) -> list[Any]:

@@ -112,6 +112,15 @@ def test_what_is_asked_wrongly_is_refused_before_a_model_is_loaded(run, monkeypa
 
 
 @pytest.mark.parametrize("arguments, said", [
+    (("a", "--model", "minilm-mnli"), "trained on pairs of texts: give the second one with --pair, or --pair-column"),
+    (("a", "--pair", "b", "--model", "minilm-sst2"), "trained on single texts: leave out --pair and --pair-column"),
+])  # fmt: skip
+def test_a_registered_model_reads_what_it_was_trained_on(run, arguments, said):
+    status, out, err = run("explain", *arguments)
+    assert (status, out) == (2, "") and err.startswith("error: ") and said in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments, said", [
     (("a", "--model", "no-such-model"), "There is no model 'no-such-model': give a folder, a hub id, or one of"),
     (("a", "--target", "grand"), "There is no class 'grand': give one of <b>bad</b>, good (0 to 1)."),
     (("a", "--steps", "0"), "steps"),

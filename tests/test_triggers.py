@@ -661,19 +661,37 @@ def test_predict_that_returns_nonsense(bert, wrong):
         triggers.attack(wrong, crowd(bert), [typed(bert)])
 
 
-def test_halves_share_no_row_and_each_class(bert):
+def test_halves_share_no_row_and_halve_each_class(bert):
     gold = np.array([0] * 7 + [1] * 4)
-    first, second = triggers.halves(gold, seed=3)
+    victims = triggers.prepare(*bert, [f"film {n}" for n in range(11)], gold)
+    first, second = triggers.halves(victims, seed=3)
     assert sorted([*first, *second]) == list(range(11))
     assert [(gold[first] == i).sum() for i in (0, 1)] == [3, 2]
-    assert not np.array_equal(first, triggers.halves(gold, seed=4)[0])
-    with pytest.raises(ValueError, match="one example"):
-        triggers.halves([0, 0, 1])
+    assert not np.array_equal(first, triggers.halves(victims, seed=4)[0])
+
+
+def test_halves_keep_one_text_on_one_side(bert):
+    texts = [(f"film {n // 3}", f"part {n % 3}") for n in range(36)]  # three pairs on one premise, one of each class
+    texts += [(f"story {n}", "part 0") for n in range(7)]
+    gold = np.array([n % 3 for n in range(36)] + [0] * 7)
+    victims = triggers.prepare(*bert, texts, gold)
+    parts = triggers.halves(victims, seed=3)
+    assert sorted(np.concatenate(parts)) == list(range(43))
+    first, second = ({texts[row][0] for row in part} for part in parts)
+    assert not first & second
+    assert all(abs((gold[parts[0]] == i).sum() - (gold[parts[1]] == i).sum()) <= 1 for i in range(3))
+
+
+@pytest.mark.parametrize("texts", [["a film", "a film", "a story"], ["a film", "we love it", "we love it"]])
+def test_a_class_that_can_not_be_halved(bert, texts):
+    gold = [0, 0, 1] if texts[0] == texts[1] else [0, 1, 1]
+    with pytest.raises(ValueError, match="has no two texts.*more victims"):
+        triggers.halves(triggers.prepare(*bert, texts, gold))
 
 
 def test_the_choice_never_sees_the_report_half(bert):
     victims = crowd(bert, 24)
-    choosing, reporting = triggers.halves(victims.gold, seed=5)
+    choosing, reporting = triggers.halves(victims, seed=5)
     reader, seen = Reader(bert[1]), []
     words = ["very", "slow", "not", "story"]
     made = [Trigger.from_text(bert[1], word, positions=0.0, target=1, label="LABEL_1") for word in words]
@@ -941,8 +959,6 @@ def test_no_row_at_all(bert):
         result.table(rows=[20])
     with pytest.raises(ValueError, match="True and False"):
         result.table(rows=victims.gold == 1)
-    with pytest.raises(ValueError, match="at least two"):
-        triggers.halves([])
 
 
 @pytest.mark.parametrize("clean", [[0] * 24, [0], [[0, 1, 2]] * 2], ids=["of all", "one", "probabilities"])
@@ -1017,7 +1033,8 @@ def test_a_kept_contest_is_not_taken_for_another_models(bert, tmp_path):
 
 def test_a_victim_of_two_classes_counts_once_in_the_interval_for_all(bert):
     """By target a victim is attacked for each of two other classes: what it gives to "all" is one value."""
-    victims = triggers.prepare(*bert, ["a good film", "not a film", "we hate it", "the story"] * 9, [0, 1, 2, 0] * 9)
+    texts = [f"{text} {n}" for n in range(9) for text in ("a good film", "not a film", "we hate it", "the story")]
+    victims = triggers.prepare(*bert, texts, [0, 1, 2, 0] * 9)
     made = [typed(bert, word, target=i, label=f"LABEL_{i}") for i, word in enumerate(("very", "not", "hate"))]
     result = triggers.contest(Reader(bert[1]), victims, {"typed": made}, by="target", top=1)
     values, _ = result._drops("typed", "all")
