@@ -15,24 +15,40 @@ from pathlib import Path
 
 PACKAGE, FILE = "vadersentiment", "vader_lexicon.txt"
 
-_OURS = """absorbing absurd affecting aimless amateurish amusing appealing artful astonishing astute atrocious banal
-beautifully bland bloated breathtaking breezy brilliantly captivating charismatic cheesy clever cliche cliched cliches
-clumsy clunky coherent contrived convincing crisp cumbersome dazzling deft delicate derivative disjointed dreary
-drab drags eloquent embarrassing enchanting endearing engrossing enthralling evocative excruciating exhilarating
-exquisite extraordinary eye-catching fascinating feeble flat flimsy forgettable formulaic fresh generic gem gifted
-gripping hackneyed haphazard haunting heartbreaking heartbreakingly heartfelt heartwarming hilarious hollow humdrum
-imaginative incoherent incompetent ineffective inept inert infectious ingenious insightful insipid inspired intelligent
-intoxicating intriguing inventive juvenile lacking lackluster lacks laughable laughably lazy leaden lifeless listless
-lively luminous lush lyrical magnificent manipulative masterful masterfully masterly meandering mediocre memorable
-mesmerizing messy mindless monotonous moronic moving muddled mundane nuanced original overblown overlong
-overwrought painful painfully pedestrian plodding poignant pointless polished ponderous poorly powerful predictable
-preachy pretentious profound provocative quirky refreshing refreshingly remarkable repetitive resonant rewarding
-ridiculous riveting rotten routine rousing satisfying seamless shallow shapeless sharp skillful skillfully sloppy
-sluggish soulful soulless spectacular splendid stale static stilted stirring strained striking stunning stylish
-superficial superb surprisingly suspenseful tasteless tasty tedious tender thin thoughtful thrilling timeless tiresome
-touching trite unappealing unconvincing underwhelming unengaging uneven unfocused unforgettable unfunny unimaginative
-uninspired uninteresting uninvolving unique unlikable unnecessary unoriginal unpleasant unsatisfying unwatchable
-uplifting vapid vibrant visceral vivid vividly watchable wearisome witless witty wooden wry"""
+_OURS = """absorbing absurd absurdities absurdity absurdly achingly affecting aimless amateurish amazingly amusing
+aplomb appealing artful astonishing astonishingly astute atrocious awfully awkward awkwardly banal banality beautifully
+believable bittersweet bland blandness bloated boredom bracing breathtaking breathtakingly breezy brilliantly buoyant
+captivate captivated captivates captivating charismatic cheap cheaply cheesy chilling choppy clever clich cliche
+cliched cliches clumsily clumsy clunky cobbled coherent colorful compelling compellingly contrivance contrivances
+contrived convincing corny crass crisp cumbersome dazzling decent deft deftly deftness delicate derivative devoid
+dim-witted disjointed disposable disquieting distasteful drab drags dreary dumbed-down dysfunctional eloquent
+embarrassing embracing empty enchanting endearing enduring engrosses engrossing enhance enhanced enhances enthralling
+enthralls evocative exceptional exceptionally excruciating excruciatingly exhilarating exploitation exploitative
+exploitive expressive exquisite extraordinary eye-catching fascinates fascinating feeble feel-good fine finely finest
+flair flat flimsy fluff forgettable formulaic fresh freshness fun-loving garbage gem generic gifted good-natured
+graceless gratuitous gripping hackneyed haphazard haunting heartbreaking heartbreakingly heartfelt heartwarming
+heavy-handed hilarious hilariously hokum hollow humdrum imagination imaginative imaginatively imitation impeccable
+impeccably implausible inane incoherence incoherent incompetent incongruous inconsequential inconsistent incredible
+incredibly ineffective inept inert infectious ingenious insightful insipid inspired intelligent intolerable
+intoxicating intriguing invention inventive inventiveness irresistibly junk juvenile labored lackadaisical lacking
+lackluster lacks laughable laughably lazy leaden lifeless likable listless lively luminous lush lyrical maddeningly
+magnificent manipulative marvelously masterful masterfully masterly maudlin mean-spirited meandering mediocre memorable
+mesmerizes mesmerizing messy mindless misfire monotonous moronic moving muddled mundane murky nonsensical nuanced
+original originality overblown overlong overwritten overwrought painful painfully paper-thin pedestrian phenomenal
+phony pitch-perfect plodding poignant pointless polished ponderous poorly potent powerful powerfully preachy
+predictability predictable predictably preposterous pretentious profound provocative quirky recycled redundant
+refreshing refreshingly rehash remarkable repetitive resonance resonant resonate resonates resourceful retread
+revelatory rewarding ridiculous rip-off riveting rote rotten rousing routine run-of-the-mill satisfying seamless
+self-conscious self-indulgent sensitively sensitivity shallow shapeless sharp silly simplistic sincerity skillful
+skillfully slack slapdash sloppy slow sluggish soggy solid solidly sordid soulful soulless sour spectacular
+spectacularly splendid stale startling static stiff stilted stirring strained striking stunning stunningly stylish
+subtle sumptuous superb superficial superficiality surprisingly suspenseful tasteful tasteless tasty tedious tediously
+tedium tender tepid thanking thin thinly thinness thought-provoking thoughtful thrilling timeless tiresome top-notch
+touching trash trashy tremendous tremendously trite unappealing unbelievable unconvincing understated underwhelming
+undeveloped unengaging uneven unflinching unfocused unforced unforgettable unfulfilling unfunny unimaginative
+uninspired uninteresting uninvolving unique uniquely unlikable unnecessary unoriginal unpleasant unsatisfying
+unwatchable uplifting vague vapid vibrant visceral vivid vividly warm watchable wearisome well-crafted well-made
+well-written whiny witless witty wonders wondrous wondrously wooden wry"""
 
 
 @cache
@@ -56,7 +72,7 @@ def evident_sentiment(threshold: float = 1.0) -> Callable[[str], bool]:
     """Return a function that says of a whole word, in any case, whether its sentiment is evident.
 
     It is where VADER rates the word at least ``threshold`` from 0 on a scale of -4 to 4, or where it is on a list of
-    reviewers' words of our own (about 200). At the default of 1.0 that is "good", "dull", "like" and "no", but not
+    reviewers' words of our own (about 400). At the default of 1.0 that is "good", "dull", "like" and "no", but not
     "not", "never", "only" or "too".
 
     Args:

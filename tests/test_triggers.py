@@ -856,7 +856,7 @@ def test_evident_sentiment():
     assert all(evident(word) for word in ("good", "Awful", "dull", "tedious", "riveting", "WONDERFUL"))
     assert not any(evident(word) for word in ("not", "film", "only", "never", "the", ":)", "##good"))
     strict, loose = triggers.evident_sentiment(3.0), triggers.evident_sentiment(0)
-    assert not strict("dull") and strict("awesome") and loose("solid") and not evident("solid")
+    assert not strict("dull") and strict("awesome") and loose("adopt") and not evident("adopt")
     with pytest.raises(ValueError, match="0 .none. to 4"):
         triggers.evident_sentiment(5)
 
@@ -865,7 +865,7 @@ def test_the_word_lists_are_as_the_readme_of_the_data_says():
     text = (data.PROJECT / "data" / "README.md").read_text(encoding="utf-8")
     ours = _trigger_lexicon._OURS.split()
     assert f"{len(_trigger_lexicon.ratings()):,} words and signs" in text
-    assert len(set(ours)) == len(ours) and round(len(ours), -2) == 200 and "some 200 of these" in text
+    assert len(set(ours)) == len(ours) and round(len(ours), -2) == 400 and "some 400 of these" in text
     assert all(word.isascii() and word == word.lower() for word in ours)
 
 
