@@ -20,6 +20,8 @@ from helpers.pruning import interval
 
 Predict = Callable[[dict[str, Tensor]], np.ndarray]
 UNASKED = -1
+LEAST_TEXTS = 4  # first texts that a class must have for pairs on one of them to stay together
+ATTEMPTS = 50  # to deal the texts so that every class is in both halves
 
 
 def predictor(model) -> Predict:
@@ -209,25 +211,43 @@ def outputs(
 def halves(victims: Victims, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return rows to choose triggers on and rows to report on: every class halved at random, no text in both.
 
-    Victims with the same (first) text stay together, such as the three pairs that MNLI has on one premise: else a
-    trigger would be chosen on the very text that it is reported on. Classes are halved as evenly as that allows.
+    Pairs on one first text, such as MNLI's three on each premise, stay together, or a trigger would be chosen on the
+    very text that it is reported on; where a class has fewer than four first texts (one topic, say), equal pairs do.
+    Classes are halved as evenly as that allows.
 
     Raises:
         ValueError: a class has too few texts for two halves.
     """
-    first_texts = [text if isinstance(text, str) else text[0] for text in victims.texts]
-    _, group = np.unique(first_texts, return_inverse=True)
-    counts = np.zeros((group.max() + 1, len(victims.labels)), dtype=int)
-    np.add.at(counts, (group, victims.gold), 1)
-    order = np.random.default_rng(seed).permutation(len(counts))
-    ahead, reports = np.zeros(len(victims.labels), dtype=int), np.zeros(len(counts), dtype=bool)
+    counts, group = _grouped(victims)
+    rng = np.random.default_rng(seed)
+    for _ in range(ATTEMPTS):
+        reports = _dealt(counts, rng.permutation(len(counts)))
+        if (counts[reports].any(0) & counts[~reports].any(0) >= counts.any(0)).all():
+            return np.flatnonzero(~reports[group]), np.flatnonzero(reports[group])
+    few = victims.labels[int(np.where(counts.any(0), (counts > 0).sum(0), len(counts) + 1).argmin())]
+    raise ValueError(
+        f"The class {few!r} has too few different texts to choose triggers on some and to report on others: give more."
+    )
+
+
+def _grouped(victims: Victims) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many victims of every class share a text, int [group, class], and each victim's group."""
+    lines = victims.lines["input_ids"]
+    firsts = [tuple(ids[gaps[0][0] : gaps[0][-1]]) for ids, gaps in zip(lines, victims.spans, strict=True)]
+    for keys in (firsts, [tuple(ids) for ids in lines]):
+        number: dict[tuple[int, ...], int] = {}
+        group = np.array([number.setdefault(key, len(number)) for key in keys])
+        counts = np.zeros((len(number), len(victims.labels)), dtype=int)
+        np.add.at(counts, (group, victims.gold), 1)
+        if ((counts > 0).sum(0)[counts.any(0)] >= LEAST_TEXTS).all():
+            break
+    return counts, group
+
+
+def _dealt(counts: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return which groups go to the second half: dealt one by one, each to where it evens out the classes."""
+    ahead, second = np.zeros(counts.shape[1], dtype=int), np.zeros(len(counts), dtype=bool)
     for one in order[np.argsort(-counts[order].sum(axis=1), kind="stable")]:  # large ones first, single ones even out
-        reports[one] = ahead @ counts[one] <= 0
-        ahead += counts[one] if reports[one] else -counts[one]
-    for label in np.unique(victims.gold):
-        if len(set(reports[group[victims.gold == label]])) < 2:
-            raise ValueError(
-                f"The class {victims.labels[label]!r} has no two texts, one to choose triggers on and one to report "
-                "on: give more victims."
-            )
-    return np.flatnonzero(~reports[group]), np.flatnonzero(reports[group])
+        second[one] = ahead @ counts[one] <= 0
+        ahead += counts[one] if second[one] else -counts[one]
+    return second

@@ -112,7 +112,7 @@ def why_no_triggers(found: Checked) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of quotes: not about triggers
-            check_table(found.frame.drop_duplicates(["first", "label"]), least=LEAST)  # halves share no text
+            check_table(found.frame.drop_duplicates(["first", "second", "label"]), least=LEAST)
     except ValueError as error:
         return str(error)
     return ""

@@ -661,9 +661,15 @@ def test_predict_that_returns_nonsense(bert, wrong):
         triggers.attack(wrong, crowd(bert), [typed(bert)])
 
 
+def named(number: int) -> str:
+    """Return another text of two known words for every number under 64."""
+    words = ["a", "good", "film", "the", "story", "not", "very", "we"]
+    return f"{words[number // 8]} {words[number % 8]}"
+
+
 def test_halves_share_no_row_and_halve_each_class(bert):
     gold = np.array([0] * 7 + [1] * 4)
-    victims = triggers.prepare(*bert, [f"film {n}" for n in range(11)], gold)
+    victims = triggers.prepare(*bert, [named(n) for n in range(11)], gold)
     first, second = triggers.halves(victims, seed=3)
     assert sorted([*first, *second]) == list(range(11))
     assert [(gold[first] == i).sum() for i in (0, 1)] == [3, 2]
@@ -671,8 +677,8 @@ def test_halves_share_no_row_and_halve_each_class(bert):
 
 
 def test_halves_keep_one_text_on_one_side(bert):
-    texts = [(f"film {n // 3}", f"part {n % 3}") for n in range(36)]  # three pairs on one premise, one of each class
-    texts += [(f"story {n}", "part 0") for n in range(7)]
+    texts = [(named(n // 3), named(n % 3)) for n in range(36)]  # three pairs on one premise, one of each class
+    texts += [(named(20 + n), "a film") for n in range(7)]
     gold = np.array([n % 3 for n in range(36)] + [0] * 7)
     victims = triggers.prepare(*bert, texts, gold)
     parts = triggers.halves(victims, seed=3)
@@ -682,10 +688,31 @@ def test_halves_keep_one_text_on_one_side(bert):
     assert all(abs((gold[parts[0]] == i).sum() - (gold[parts[1]] == i).sum()) <= 1 for i in range(3))
 
 
+def test_halves_see_one_text_in_two_spellings(bert):
+    victims = triggers.prepare(
+        *bert, ["a film", "A film", "the story", "THE story"] + [named(n) for n in range(4)], [0] * 8
+    )
+    parts = [{victims.texts[row].lower() for row in part} for part in triggers.halves(victims)]
+    assert not parts[0] & parts[1]
+
+
+def test_pairs_on_one_topic_are_halved_pair_by_pair(bert):
+    texts = [("the film", named(n)) for n in range(20)]
+    parts = triggers.halves(triggers.prepare(*bert, texts, [0, 1] * 10))
+    assert [len(part) for part in parts] == [10, 10]
+
+
+def test_halves_are_dealt_again_where_a_class_would_be_missing(bert):
+    texts = [(named(t), named(n)) for n, t in enumerate([0, 0, 1, 2, 2, 2, 3, 3] + [4, 5])]
+    victims = triggers.prepare(*bert, texts, [0, 1, 1, 1, 1, 1, 0, 1] + [0, 0])
+    for seed in range(20):
+        assert all(set(victims.gold[part]) == {0, 1} for part in triggers.halves(victims, seed=seed))
+
+
 @pytest.mark.parametrize("texts", [["a film", "a film", "a story"], ["a film", "we love it", "we love it"]])
 def test_a_class_that_can_not_be_halved(bert, texts):
     gold = [0, 0, 1] if texts[0] == texts[1] else [0, 1, 1]
-    with pytest.raises(ValueError, match="has no two texts.*more victims"):
+    with pytest.raises(ValueError, match="too few different texts.*give more"):
         triggers.halves(triggers.prepare(*bert, texts, gold))
 
 
@@ -1033,7 +1060,9 @@ def test_a_kept_contest_is_not_taken_for_another_models(bert, tmp_path):
 
 def test_a_victim_of_two_classes_counts_once_in_the_interval_for_all(bert):
     """By target a victim is attacked for each of two other classes: what it gives to "all" is one value."""
-    texts = [f"{text} {n}" for n in range(9) for text in ("a good film", "not a film", "we hate it", "the story")]
+    texts = [
+        f"{text} {named(n)}" for n in range(9) for text in ("a good film", "not a film", "we hate it", "the story")
+    ]
     victims = triggers.prepare(*bert, texts, [0, 1, 2, 0] * 9)
     made = [typed(bert, word, target=i, label=f"LABEL_{i}") for i, word in enumerate(("very", "not", "hate"))]
     result = triggers.contest(Reader(bert[1]), victims, {"typed": made}, by="target", top=1)
