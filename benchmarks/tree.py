@@ -46,8 +46,9 @@ def choices(attributions, tau: float, rng: np.random.Generator) -> dict[str, lis
     for a in attributions:
         grown = attribution_tree(a, tau=tau)
         kept, readers = mask(grown, self_edges=False), (grown.graph["terminal"], None)
-        allowed, joined = (live(len(kept), len(a.tokens), terminal=reader) for reader in readers)
         attention = a.attention.sum(axis=1)
+        # without attention there is no edge: a causal model's later tokens, those out of a local layer's sight
+        allowed, joined = (live(len(kept), len(a.tokens), terminal=reader) & (attention > 0) for reader in readers)
         rules = {
             "tree": kept,
             "scores": like(kept, a.layer_scores(), allowed=allowed),

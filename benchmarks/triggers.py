@@ -12,12 +12,14 @@ half. "by score" takes the three triggers with the largest score and looks at no
 may use a word of evident sentiment.
 
 Finished parts are kept in the folder --keep, and a run that was interrupted goes on there, as does one with a larger
---limit. Intervals: 95 %, bootstrap over the victims of the second half, with the choice as it is.
+--limit. Intervals: 95 %, bootstrap over the victims of the second half, each class within itself, with
+the choice as it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import sys
 import time
 from pathlib import Path
@@ -66,10 +68,12 @@ def candidates(classifier, train: pd.DataFrame, victims, given: argparse.Namespa
 def searched(model, victims, like: list, exclude, given: argparse.Namespace) -> list:
     """Triggers found by gradients on the choosing half, one file each in the folder kept."""
     choosing, _ = triggers.halves(victims, seed=given.seed)
+    looked = (given.model, given.source, choosing.tolist(), victims.lines["input_ids"])
     found = []
     for number, one in enumerate(like):
         shape = "-".join(map(str, (one.target, *one.segments, *(round(100 * at) for at in one.positions))))
-        path = given.keep / f"gradient-{given.task}-{given.victims}-{given.seed}-{number}-{shape}.json"
+        mark = hashlib.sha256(repr((*looked, one.positions)).encode()).hexdigest()[:12]
+        path = given.keep / f"gradient-{given.task}-{given.victims}-{given.seed}-{number}-{shape}-{mark}.json"
         if not path.exists():
             options = {"rows": choosing, "tries": 12, "sample": 24, "seed": given.seed + number, "exclude": exclude}
             triggers.save(triggers.by_gradient(model, victims, [one], **options), path)

@@ -57,16 +57,35 @@ class Curve:
         return float(self.shares[np.argmin(kept) - 1] if not kept.all() else self.shares[-1])
 
 
-def interval(values: np.ndarray, *, level: float = 0.95, seed: int = 0, resamples: int = 2000):
-    """Return the bounds of the mean over the first axis, by percentile bootstrap over that axis."""
+def interval(
+    values: np.ndarray, *, level: float = 0.95, seed: int = 0, resamples: int = 2000, strata: np.ndarray | None = None
+):
+    """Return the bounds of the mean over the first axis, by percentile bootstrap over that axis.
+
+    Args:
+        values: [example, ...].
+        strata: the group of each example, such as its class, int [example]. Each group is then resampled within itself
+            and keeps its size, as in a sample that was drawn group by group. A group of one can't vary, which would
+            pass for certainty: the bounds are then nan.
+    """
     values = np.asarray(values, dtype=float)
     if len(values) < 2:
         raise ValueError(f"A bootstrap over {len(values)} example says nothing: give at least 2.")
+    if strata is not None and np.shape(strata) != values.shape[:1]:
+        raise ValueError(f"strata has the shape {np.shape(strata)} for {len(values)} examples: give each its group.")
+    groups = [values] if strata is None else [values[np.equal(strata, group)] for group in np.unique(strata)]
+    if min(map(len, groups)) < 2:
+        return np.full(values.shape[1:], np.nan)[()], np.full(values.shape[1:], np.nan)[()]
     found = stats.bootstrap(
-        (values,), np.mean, confidence_level=level, n_resamples=resamples, method="percentile", axis=0, vectorized=True,
+        groups, _mean, confidence_level=level, n_resamples=resamples, method="percentile", axis=0, vectorized=True,
         rng=np.random.default_rng(seed), batch=max(1, int(2e7 // values.size)),
     )  # fmt: skip
     return found.confidence_interval.low, found.confidence_interval.high
+
+
+def _mean(*groups: np.ndarray, axis: int) -> np.ndarray:
+    """Return the mean over the examples of all groups."""
+    return sum(group.sum(axis=axis) for group in groups) / sum(group.shape[axis] for group in groups)
 
 
 @dataclass(frozen=True)

@@ -131,10 +131,9 @@ def _labels(tree: nx.DiGraph) -> dict[int, str]:
 def to_dot(tree: nx.DiGraph) -> str:
     """Return the tree for Graphviz: ``dot -Tsvg tree.dot``."""
     lines = ["digraph tree {", "  rankdir=BT; node [shape=box, style=rounded]; edge [dir=forward];"]
-    for node, entry in tree.nodes(data=True):
-        lines.append(
-            f'  n{node} [label="{_dot(entry["token"])}"{", style=bold" if entry["role"] != "joined" else ""}];'
-        )
+    for node, label in _labels(tree).items():
+        bold = ", style=bold" if tree.nodes[node]["role"] != "joined" else ""
+        lines.append(f'  n{node} [label="{_dot(label)}"{bold}];')
     for query, key, edge in tree.edges(data=True):
         style = ", style=dashed" if edge["kind"] == "terminal" else ""
         lines.append(f'  n{key} -> n{query} [label="layer {edge["layer"]}: {edge["score"]:.3g}"{style}];')

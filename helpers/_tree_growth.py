@@ -183,9 +183,26 @@ def _add(tree: nx.DiGraph, p: Problem, unit: int, role: str, layer: int | None, 
 
 
 def _nothing(p: Problem) -> str:
+    """Return why there is no edge."""
+    top, grows = p.top(), grown(p)[0] is not None
+    if top is None:
+        return "No edge is there to choose: the text has no token but the one that the classifier reads."
     if not (p.peaks > 0).any():
         return "No edge is above the threshold: no score is positive in any layer."
-    return (
-        f"No edge is above the threshold: none that starts from the top node exceeds {p.tau:g} of its layer's "
-        "maximum, and the class token's link to it does not pass in the last layer."
-    )
+    if grows:
+        return "No edge is worth its penalty: no allowed tree has an objective above 0."
+    links = [edge for edge, why in grow(p, top) if not why]
+    dropped = leaf_separators(p, top, links)
+    if top in dropped:
+        return (
+            f"No edge is left: the top node is a separator, {p.labels[top]}, to which no link from a word passes, and "
+            "such separators are left out."
+        )
+    if dropped:
+        said = "No edge is left: the links to the top node that pass come from separators that are leaves"
+    else:
+        said = "No edge is above the threshold: none through which the top node receives exceeds "
+        said += f"{p.tau:g} of its layer's maximum"
+    if p.rules.gather == "none":
+        return f"{said}."
+    return f"{said}, and the class token's link to it does not pass in the last layer."

@@ -7,6 +7,7 @@ in reading order and called units; a unit's name outside is the position of its 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -172,7 +173,7 @@ def prepare(
     """Check what :func:`helpers.tree.attribution_tree` takes, and put it in order."""
     if isinstance(source, list | tuple) and any(hasattr(item, "scores") for item in source):
         raise ValueError(f"A list of {len(source)} attributions was given: a tree is made of one, so pass them singly.")
-    if hasattr(source, "scores"):
+    if attributed := hasattr(source, "scores"):
         tokens = source.tokens if tokens is None else tokens
         words = getattr(source, "words", None) if words is None else words
         layers = getattr(source, "layers", None) if layers is None else layers
@@ -187,6 +188,12 @@ def prepare(
     if len(names) != scores.shape[1]:
         raise ValueError(f"{len(names)} tokens were given for scores of {scores.shape[1]}: leave padding out of both.")
     reader = _terminal(terminal, scores)
+    if attributed and np.delete(scores[np.argmax(numbers)], reader, axis=0).any():
+        warnings.warn(
+            "The last of these layers is read at more than one token: the classifier pools over tokens, or it is not "
+            f"the model's last layer. The tree shows what one of them receives, {names[reader]!r}.",
+            stacklevel=3,
+        )
     units = _units(words, names, merge)
     if merge:
         first = [unit.start for unit in units]

@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patheffects import withStroke
 
 from helpers import _display as show
@@ -61,11 +62,17 @@ def _panel(axes, place: Place, found: Sequence[Stage]) -> None:
         axes.plot(x, y, "o", ms=5, color=color, mec="white", mew=0.7, zorder=5)
         if node in new:
             name = axes.annotate(
-                place.label(node), (x, y), xytext=(0, -5), textcoords="offset points", parse_math=False
+                _shown(place.label(node)), (x, y), xytext=(0, -5), textcoords="offset points", parse_math=False
             )
             name.set(fontsize=7.5, rotation=-60, va="top", rotation_mode="anchor", zorder=6, path_effects=_HALO)
     axes.plot(
         np.repeat(place.words.x, 3), np.tile([FLOOR - 0.2, FLOOR, np.nan], len(place.words.x)), color=show.FAINT, lw=0.7
     )
     axes.set(xlim=(-20, place.words.width + 20), ylim=(FLOOR - 0.2, len(place.heights) + 0.8))
-    axes.set_title("\n".join(textwrap.wrap(heading(now), 44)), fontsize=9, parse_math=False)
+    axes.set_title("\n".join(map(_shown, textwrap.wrap(heading(now), 44))), fontsize=9, parse_math=False)
+
+
+def _shown(text: str) -> str:
+    """Return the text with \N{REPLACEMENT CHARACTER} for what the font does not have: a box too, without a warning."""
+    known = get_font(findfont(FontProperties(family=show.PAPER["font.family"]))).get_charmap()
+    return "".join(c if ord(c) in known else "\N{REPLACEMENT CHARACTER}" for c in text)

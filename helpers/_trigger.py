@@ -10,12 +10,17 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+from helpers._labels import plain
 from helpers._link import Link
 from helpers.records import read_json, write_json
 
 FORMAT = "attattr-triggers"
 VERSION = 1
 MARKS = ("Ġ", "▁")  # how byte-level and sentence-piece vocabularies mark a token that begins a word
+HALF = "\ufffd"  # what bytes that make no whole letter are decoded as
+BYTES = {sign: byte for byte, sign in bytes_to_unicode().items()}  # what byte a sign of a byte-level vocabulary is
 
 
 @dataclass(frozen=True)
@@ -28,13 +33,14 @@ class Trigger:
         segments: 0 or 1 for each token, the first or the second text.
         positions: for each token its place in its segment, 0 in front to 1 at the end: place / (tokens - 1), and 0.5 in
             a segment of one token.
-        target: the class it pushes to, which is the one explained where it was found, there the gold label; -1: none.
+        target: the class it pushes to, which is the one explained where it was found; -1: none.
         label: that class by name.
-        score: the mean of its links' scores ("paper") or their sum ("released"); 0 where it comes from no links.
+        score: the mean of its links' scores ("paper"), or the sum of the two largest in their head, those that give no
+            token included ("released"); 0 where it comes from no links.
         row: the number of the example it was found in; -1: none.
         places: the token positions in that example.
         words: for each token the whole word it is of, as written.
-        links: the links it was made of, largest first.
+        links: the links that gave its tokens, largest first.
         source: "attribution", "attention", "random", "frequent", "gradient" or "typed".
         support: how many examples gave the same tokens, as :func:`unique` counts.
     """
@@ -54,6 +60,7 @@ class Trigger:
     support: int = 1
 
     def __post_init__(self) -> None:
+        self._as_plain_numbers()
         count = len(self.tokens)
         if not count or {len(self.ids), len(self.segments), len(self.positions)} != {count}:
             raise ValueError(
@@ -66,11 +73,19 @@ class Trigger:
                 f"{self.positions}: segments are 0 (first text) or 1 (second), positions run from 0 (front) to 1 (end)."
             )
 
+    def _as_plain_numbers(self) -> None:
+        """Make Python's own numbers of those of numpy, which JSON can't write."""
+        kinds = {"tokens": str, "ids": int, "segments": int, "positions": float, "places": int}
+        for name, kind in kinds.items():
+            object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
+        for name, one in {"target": int, "row": int, "score": float}.items():
+            object.__setattr__(self, name, one(getattr(self, name)))
+
     def __str__(self) -> str:
         """Return the tokens without the marks of word beginnings; ``|`` stands before those of the second text."""
-        plain = [token.strip("".join(MARKS)) or token for token in self.tokens]
+        shown = [readable([token]) or token for token in self.tokens]
         first, second = (
-            " ".join(t for t, s in zip(plain, self.segments, strict=True) if s == number) for number in (0, 1)
+            " ".join(t for t, s in zip(shown, self.segments, strict=True) if s == number) for number in (0, 1)
         )
         return f"{first} | {second}".strip() if second else first
 
@@ -159,10 +174,21 @@ def check_plain(tokenizer, ids: Iterable[int], name: str) -> None:
         )
 
 
+def as_list(triggers: Iterable[Trigger]) -> list[Trigger]:
+    """Return triggers as a list; refuse a single one."""
+    if isinstance(triggers, Trigger):
+        raise ValueError(f"A single trigger was given, '{triggers}': give a list, [trigger].")
+    return list(triggers)
+
+
 def check_class(trigger: Trigger, labels: Sequence[str]) -> None:
-    """Refuse a trigger whose class goes by another number here: it comes from a model with another order of labels."""
-    if trigger.target >= 0 and trigger.label in labels and labels.index(trigger.label) != trigger.target:
-        here = labels.index(trigger.label)
+    """Refuse a trigger whose class goes by another number here: it comes from a model with another order of labels.
+
+    Names are the same that differ in capitals, "-", "_" or spaces.
+    """
+    own = [number for number, label in enumerate(labels) if plain(label) == plain(trigger.label)]
+    if trigger.target >= 0 and own and trigger.target not in own:
+        here = own[0]
         raise ValueError(
             f"The trigger '{trigger}' pushes to {trigger.label!r} as class {trigger.target}, and here that is class "
             f"{here}: it comes from a model with another order of labels. Take dataclasses.replace(trigger, "
@@ -192,6 +218,22 @@ def surface(tokenizer, tokens: Sequence[str]) -> str:
     return tokenizer.convert_tokens_to_string(list(tokens)).strip().removeprefix("##").replace(" ", "")
 
 
+def readable(tokens: Sequence[str]) -> str:
+    """Return what tokens of one word look like, whatever their vocabulary, without the marks of word beginnings.
+
+    A byte-level vocabulary writes a letter such as "é" as the signs of its two bytes; half a letter stays as it is.
+    """
+    text = _decoded(tokens)
+    whole = "".join(token.strip("".join(MARKS)) for token in tokens) if HALF in text else text
+    return "".join(whole.split())
+
+
+def _decoded(tokens: Sequence[str]) -> str:
+    """Return the tokens as one, its signs taken for bytes if all of them can be."""
+    signs = "".join(token.strip("".join(MARKS)) for token in tokens)
+    return bytes(BYTES[sign] for sign in signs).decode(errors="replace") if set(signs) <= BYTES.keys() else signs
+
+
 def groups(trigger: Trigger, marked: bool) -> list[list[int]]:
     """Return the numbers of the tokens that stay together: the pieces of one word, side by side."""
     found: list[list[int]] = []
@@ -217,7 +259,7 @@ def unique(triggers: Iterable[Trigger]) -> list[Trigger]:
 
     A trigger that was found for two classes is kept for each.
     """
-    order = sorted(triggers, key=lambda t: (t.target, *t.key))
+    order = sorted(as_list(triggers), key=lambda t: (t.target, *t.key))
     kept = []
     for _, same in groupby(order, key=lambda t: (t.target, *t.key)):
         alike = sorted(same, key=rank)
@@ -231,13 +273,24 @@ def rank(trigger: Trigger) -> tuple:
 
 
 def moved(trigger: Trigger, tokenizer) -> Trigger:
-    """Return the trigger for another model: as it is where its tokens have the same ids there, else by its text."""
+    """Return the trigger for another model: as it is where its tokens have the same ids there, else by its text.
+
+    A token that is a mark only, such as "▁", is left out.
+
+    Raises:
+        ValueError: the other vocabulary lacks one of the words, one is half a letter, or nothing is left.
+    """
     if fits(trigger, tokenizer):
         return trigger
-    marked = any(token.startswith(MARKS) for token in trigger.tokens)
+    marked, bytewise = (any(token.startswith(marks) for token in trigger.tokens) for marks in (MARKS, MARKS[0]))
     words, positions, segments = [], [], []
     for group in groups(trigger, marked):
-        text = "".join(trigger.tokens[i].strip("".join(MARKS)).removeprefix("##") for i in group)
+        pieces = [trigger.tokens[i].removeprefix("##") for i in group]
+        text = readable(pieces)
+        if not text:
+            continue
+        if bytewise and HALF in _decoded(pieces):
+            raise ValueError(f"The trigger '{trigger}' holds half a letter, which no other vocabulary can write.")
         words.append(text)
         positions.append(trigger.positions[group[0]])
         segments.append(trigger.segments[group[0]])
@@ -269,8 +322,24 @@ def from_dict(content: dict[str, Any]) -> Trigger:
 def save(triggers: Iterable[Trigger], path: str | Path) -> Path:
     """Write triggers to a JSON file, which appears whole or not at all, and return its path."""
     path = Path(path).expanduser()
-    found = [to_dict(trigger) for trigger in triggers]
+    found = [to_dict(trigger) for trigger in as_list(triggers)]
     write_json(path, {"format": FORMAT, "version": VERSION, "triggers": found})
+    return path
+
+
+def keeping(folder: str | Path | None) -> Path | None:
+    """Return a folder to keep results in, which is made if need be; None for None.
+
+    Raises:
+        ValueError: there can be no such folder.
+    """
+    if not folder:
+        return None
+    path = Path(folder).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{path} can't be a folder to keep results in ({error.strerror}): give another.") from None
     return path
 
 

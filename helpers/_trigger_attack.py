@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from helpers._trigger import Trigger, check_class
+from helpers._trigger import Trigger, as_list, check_class
 from helpers._trigger_insertion import Victims, insert
 from helpers.evaluate import wilson
 from helpers.inputs import batches_by_length
@@ -112,9 +112,9 @@ class Attack:
         } | {f"to {label}": int((flips == i).sum()) for i, label in enumerate(self.labels)}  # fmt: skip
 
 
-def bounds(values: np.ndarray, seed: int) -> tuple[float, float]:
-    """Return the 95 % interval of a mean by bootstrap, (low, high); nan of a single value."""
-    low, high = interval(values, seed=seed) if len(values) > 1 else (np.nan, np.nan)
+def bounds(values: np.ndarray, seed: int, classes: np.ndarray | None = None) -> tuple[float, float]:
+    """Return the 95 % interval of a mean by bootstrap, within each class if given, (low, high); nan of a single one."""
+    low, high = interval(values, seed=seed, strata=classes) if len(values) > 1 else (np.nan, np.nan)
     return float(low), float(high)
 
 
@@ -145,17 +145,20 @@ def attack(
 
     Raises:
         ValueError: no trigger or no victim, or a trigger that can't be inserted, or one whose class has another number
-            here; not one class a victim in ``clean``, or not one number a class of ``predict``.
+            here; not one class number a victim in ``clean``, or not one number a class of ``predict``.
     """
-    chosen, triggers = victims.chosen(rows), list(triggers)
+    chosen, triggers = victims.chosen(rows), as_list(triggers)
     if not triggers or not len(chosen):
         raise ValueError(
             f"{len(triggers)} triggers were given for {len(chosen)} victims: at least one of each is needed."
         )
     for trigger in triggers:
         check_class(trigger, victims.labels)
-    if clean is not None and np.shape(clean) != chosen.shape:
-        raise ValueError(f"clean has the shape {np.shape(clean)} for {len(chosen)} victims: give one class each.")
+    if clean is not None and (np.shape(clean) != chosen.shape or np.asarray(clean).dtype.kind not in "iu"):
+        raise ValueError(
+            f"clean has the shape {np.shape(clean)} and type {np.asarray(clean).dtype} for {len(chosen)} victims: give "
+            "one class each, by its number."
+        )
     gold = victims.gold[chosen]
     asked = [own_class | (gold != trigger.target) for trigger in triggers]
     count = sum(int(which.sum()) for which in asked) + (len(chosen) if clean is None else 0)

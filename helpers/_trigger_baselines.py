@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from helpers._trigger import MARKS, Trigger
+from helpers._trigger import MARKS, Trigger, as_list, check_class
 from helpers._trigger_insertion import Inserted, Victims, insert
 from helpers.inputs import Text, check_texts
 from helpers.outputs import log_probabilities, logits_of
@@ -92,7 +92,7 @@ def at_random(
             rare and rude words and names of peoples among them.
     """
     rng, ids = np.random.default_rng(seed), _allowed(tokenizer, exclude, words)
-    return [_filled(tokenizer, one, rng.choice(ids, len(one.ids)), "random") for one in like]
+    return [_filled(tokenizer, one, rng.choice(ids, len(one.ids)), "random") for one in as_list(like)]
 
 
 def by_frequency(
@@ -112,9 +112,19 @@ def by_frequency(
     Args:
         texts, gold: the training examples and the number of their class.
         exclude: words that must not be taken, see :func:`extract`.
+
+    Raises:
+        ValueError: not one class number a text, a single trigger, or one with a second text where there is none.
     """
-    batch, classes = check_texts(texts), np.asarray(gold)
+    batch, classes, like = check_texts(texts), np.asarray(gold), as_list(like)
+    if classes.shape != (len(batch),) or classes.dtype.kind not in "iu":
+        raise ValueError(
+            f"gold has the shape {classes.shape} and type {classes.dtype} for {len(batch)} texts: give the class of "
+            "every text by its number, such as labels.index(name)."
+        )
     columns = list(zip(*batch, strict=True)) if isinstance(batch[0], tuple) else [batch]
+    if second := [one for one in like if max(one.segments) >= len(columns)]:
+        raise ValueError(f"The trigger '{second[0]}' has tokens for a second text, and these are single: give pairs.")
     ids = whole_words(tokenizer, exclude)
     ranked = {}
     for segment, column in enumerate(columns):
@@ -176,10 +186,12 @@ def by_gradient(
         words: token ids to search in; None: all whole words of the vocabulary.
 
     Raises:
-        ValueError: a trigger of no class, or one with no victims of another class.
+        ValueError: a trigger of no class, or of one with another number here, or with no victims of another class.
     """
     for name, value in (("rounds", rounds), ("tries", tries), ("sample", sample)):
         check_steps(value, name)
+    like = as_list(like)
+    _check_targets(like, victims.labels)
     allowed = _allowed(victims.tokenizer, exclude, words)
     starts = at_random(victims.tokenizer, like, seed=seed, words=allowed)
     rng, looked = np.random.default_rng(seed), victims.chosen(rows)
@@ -188,8 +200,9 @@ def by_gradient(
     try:
         for start in tqdm(starts, disable=not progress, desc="gradient search", unit="trigger"):
             others = looked[victims.gold[looked] != start.target]
-            if start.target < 0 or not len(others):
-                raise ValueError(f"There is no victim of another class than {start.label!r} to search on: give more.")
+            if not len(others):
+                name = victims.labels[start.target]
+                raise ValueError(f"There is no victim of another class than {name!r} to search on: give more.")
             chosen = rng.permutation(others)[:sample]
             inserted = insert(victims, start, rows=chosen, where=where, seed=seed)
             ids = _Search(model, inserted, allowed, tries).run(rounds)
@@ -197,6 +210,17 @@ def by_gradient(
     finally:
         model.train(training)
     return found
+
+
+def _check_targets(like: Sequence[Trigger], labels: Sequence[str]) -> None:
+    """Refuse triggers without a class to search for."""
+    for one in like:
+        check_class(one, labels)
+        if not 0 <= one.target < len(labels):
+            raise ValueError(
+                f"The trigger '{one}' pushes to class {one.target}, and the search needs one of 0 to "
+                f"{len(labels) - 1}: take dataclasses.replace(trigger, target=...)."
+            )
 
 
 class _Search:

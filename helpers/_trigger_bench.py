@@ -117,7 +117,8 @@ def _words(inserted: triggers.Inserted, which: int) -> tuple[Word, ...]:
     own = inserted.victims.encoded.words[int(inserted.rows[which])]
     moved = [place for place in range(len(tokens)) if place not in places]
     if inserted.trimmed[which]:  # what was cut is not said: every token that is left stands for itself
-        marks, second = set(inserted.victims.tokenizer.all_special_tokens), False
+        tokenizer, second = inserted.victims.tokenizer, False
+        marks = set(tokenizer.all_special_tokens) - {tokenizer.unk_token, tokenizer.mask_token}  # words, in a text
         words = []
         for place in moved:
             special = tokens[place] in marks

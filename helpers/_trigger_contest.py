@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from helpers._trigger import Trigger, check_class, to_dict
+from helpers._trigger import Trigger, as_list, check_class, keeping, to_dict
 from helpers._trigger_attack import UNASKED, Attack, Predict, attack, bounds, halves, untouched_outputs
 from helpers._trigger_insertion import Victims
 from helpers.quadrature import check_steps
@@ -61,13 +61,14 @@ class Contest:
         """Return a row a method and class, and one for all classes, over the chosen triggers on the report half.
 
         Columns: method, class, triggers (how many), before and after (accuracy), drop, and its 95 % interval low and
-        high, by bootstrap over the victims with the choice as it is; nan of a single one. Every class weighs the same.
+        high, by bootstrap over the victims with the choice as it is. Every class weighs the same, and is resampled
+        within itself; where one has a single victim the interval is nan.
         """
         lines = []
         for method, classes in self.measured.items():
             for name in [*classes, "all"]:
-                values, before = self._drops(method, name)
-                low, high = bounds(values, self.seed)
+                values, gold, before = self._drops(method, name)
+                low, high = bounds(values, self.seed, gold)
                 count = sum(len(classes[one].triggers) for one in ([*classes] if name == "all" else [name]))
                 about = {"method": method, "class": name, "triggers": count, "before": before}
                 drop = float(values.mean())
@@ -77,8 +78,8 @@ class Contest:
     def against(self, method: str = "attribution") -> pd.DataFrame:
         """Return how much more one method's triggers take than another's, on the same victims.
 
-        Columns: other, class ("all" too), difference (of the drops, 0 to 1), low and high (95 %, paired bootstrap).
-        Only classes for which both have a trigger are compared.
+        Columns: other, class ("all" too), difference (of the drops, 0 to 1), low and high (95 %, paired bootstrap
+        as in :meth:`summary`). Only classes for which both have a trigger are compared.
         """
         if method not in self.measured:
             raise ValueError(f"There is no method {method!r}: give one of {', '.join(self.measured)}.")
@@ -86,24 +87,28 @@ class Contest:
         for other in self.measured:
             both = [name for name in self.measured[method] if name in self.measured[other]]
             for name in [*both, "all"] if both and other != method else []:
-                one, two = (self._drops(which, name, both)[0] for which in (method, other))
-                low, high = bounds(one - two, self.seed)
+                (one, gold, _), (two, _, _) = (self._drops(which, name, both) for which in (method, other))
+                low, high = bounds(one - two, self.seed, gold)
                 found = {"difference": float((one - two).mean()), "low": low, "high": high}
                 lines.append({"other": other, "class": name, **found})
         return pd.DataFrame(lines, columns=["other", "class", "difference", "low", "high"])
 
-    def _drops(self, method: str, name: str, among: Sequence[str] | None = None) -> tuple[np.ndarray, float]:
-        """Return a value a victim whose mean is the mean drop, classes weighing the same; and the accuracy before."""
+    def _drops(
+        self, method: str, name: str, among: Sequence[str] | None = None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return a value a victim whose mean is the mean drop, classes weighing the same; gold; accuracy before."""
         classes = list(among or self.measured[method]) if name == "all" else [name]
         results = [self.measured[method][one] for one in classes]
         number = {row: i for i, row in enumerate(dict.fromkeys(row for r in results for row in r.rows.tolist()))}
-        values, before = np.zeros(len(number)), []
+        values, gold, before = np.zeros(len(number)), np.zeros(len(number), dtype=int), []
         for result in results:
             lost, weights = np.nanmean(result.lost, axis=0), _weights(result.gold)
             share = len(number) / (len(classes) * len(lost))
-            values[[number[row] for row in result.rows.tolist()]] += lost * weights * share  # one victim, one value
+            which = [number[row] for row in result.rows.tolist()]
+            values[which] += lost * weights * share  # one victim, one value
+            gold[which] = result.gold
             before.append(float(((result.clean == result.gold) * weights).mean()))
-        return values, float(np.mean(before))
+        return values, gold, float(np.mean(before))
 
 
 def _weights(gold: np.ndarray) -> np.ndarray:
@@ -146,37 +151,38 @@ def contest(
             says of the untouched victims, to the last digit.
 
     Raises:
-        ValueError: a method without a candidate, or with none for any class; a trigger whose class has another number
-            here; options out of range.
+        ValueError: a method without a candidate, with a single trigger in place of a list, or with none for any class;
+            a trigger whose class has another number here; options out of range, or a file in the place of the folder.
     """
     for name, value in (("top", top), ("screen", screen), ("finalists", finalists)):
         check_steps(value, name)
     if by not in BY:
         raise ValueError(f"by is {by!r}: give one of {', '.join(BY)}.")
-    if not candidates or not all(candidates.values()):
-        empty = [name for name, found in candidates.items() if not found]
+    made = {name: as_list(found) for name, found in candidates.items()}
+    if not made or not all(made.values()):
+        empty = [name for name, found in made.items() if not found]
         raise ValueError(
             f"There are no candidates{' for ' + ', '.join(empty) if empty else ''}: give each method some."
         )
     ranked_ones = {as_ranked} if isinstance(as_ranked, str) else set(as_ranked)
-    if unknown := ranked_ones - set(candidates):
-        raise ValueError(f"as_ranked names {', '.join(map(repr, unknown))}: give some of {', '.join(candidates)}.")
-    for trigger in (one for found in candidates.values() for one in found):
+    if unknown := ranked_ones - set(made):
+        raise ValueError(f"as_ranked names {', '.join(map(repr, unknown))}: give some of {', '.join(made)}.")
+    for trigger in (one for found in made.values() for one in found):
         check_class(trigger, victims.labels)
     choosing, reporting = halves(victims, seed=seed)
     said = untouched_outputs(predict, victims, victims.chosen(None), batch_size)
     attacks = 1 + 2 * len(victims.labels)  # of a method
-    bar = tqdm(total=attacks * len(candidates), disable=not progress, desc="contest", unit="attack")
+    bar = tqdm(total=attacks * len(made), disable=not progress, desc="contest", unit="attack")
     run = _Run(predict, victims, said, by, dict(where=where, seed=seed, batch_size=batch_size), bar)
     sizes = (top, screen, max(finalists, top))
     chosen, measured, passes = {}, {}, {}
-    for number, (method, found) in enumerate(candidates.items(), start=1):
+    for number, (method, found) in enumerate(made.items(), start=1):
         ranked = method in ranked_ones
-        store = _Store(folder, method, run, list(found), (*sizes, ranked))
+        store = _Store(folder, method, run, found, (*sizes, ranked))
         kept = store.read()
         if kept is None:
             halved = (choosing, reporting)
-            kept = run.ranked(list(found), reporting, top) if ranked else run.method(list(found), *halved, sizes)
+            kept = run.ranked(found, reporting, top) if ranked else run.method(found, *halved, sizes)
             if not kept[0]:
                 raise ValueError(f"No candidate of {method!r} suits a class, by {by}: give triggers with a target.")
             store.write(kept)
@@ -270,11 +276,12 @@ class _Store:
 
     def __init__(self, folder, method: str, run: _Run, candidates: list[Trigger], sizes: tuple[int, ...]) -> None:
         ids = run.victims.encoded.tensors["input_ids"].tolist()
-        about = [3, [to_dict(t) for t in candidates], run.by, sizes, run.options, run.said.tolist(), ids]
-        about += [run.victims.gold.tolist(), run.victims.limit]
+        about = [4, [to_dict(t) for t in candidates], run.by, sizes, run.options, run.said.tolist(), ids]
+        about += [run.victims.gold.tolist(), run.victims.limit, run.victims.spans]  # other texts may have the same ids
         self.run, self.candidates = run, candidates
-        self.mark = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-        self.path = Path(folder).expanduser() / f"contest-{self.mark[:16]}.json" if folder else None
+        self.mark = hashlib.sha256(json.dumps(about, sort_keys=True, default=int).encode()).hexdigest()
+        kept = keeping(folder)
+        self.path = kept / f"contest-{self.mark[:16]}.json" if kept else None
         self.method = method
 
     def read(self) -> Measured | None:
@@ -286,11 +293,13 @@ class _Store:
             if content["fingerprint"] != self.mark:
                 raise ValueError("made from something else")
             for name, (numbers, rows, attacked) in content["classes"].items():
-                rows, triggers = np.array(rows), [self.candidates[i] for i in numbers]
+                rows, attacked, triggers = np.array(rows), np.array(attacked), [self.candidates[i] for i in numbers]
+                if attacked.shape != (len(triggers), len(rows)):
+                    raise ValueError("not one class a trigger and victim")
                 clean = self.run.clean[rows]
-                found[name] = Attack(
-                    triggers, victims.labels, rows, victims.gold[rows], clean, np.array(attacked), 0
-                )  # fmt: skip
+                found[name] = Attack(triggers, victims.labels, rows, victims.gold[rows], clean, attacked, 0)
+            if not found:
+                raise ValueError("no class")
             return found, int(content["passes"])
         except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
             logger.warning("%s is damaged (%r): %s is measured again.", self.path, error, self.method)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from helpers._trigger import Link, Trigger, check_fast, from_dict, rank, to_dict
+from helpers._trigger import Link, Trigger, check_fast, from_dict, keeping, rank, to_dict
 from helpers.attribution import Attribution, attribute
 from helpers.inputs import Encoded, Text, check_texts, encode
 from helpers.pruning import class_numbers, without_gap
@@ -29,7 +29,7 @@ SPECIAL = ("remove", "skip")
 MOST = 5  # tokens of a trigger
 SECOND = 0.2  # a further link below this share of the first is dropped
 FLOOR = 0.02  # released code: triggers whose score is less are dropped
-VERSION = 1
+VERSIONS = {"paper": 1, "released": 2}  # of the partial results; 2: of the class predicted
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,23 @@ def extract(
 ) -> Extraction:
     """Return the trigger of every example: the tokens joined by the links with the largest attribution.
 
-    "paper": the two largest entries Attr_h(A)[query, key] over all layers and heads; the second counts if it is at
-    least 0.2 of the first; the score is their mean. "released": the two largest of the one head with the largest
-    entry, the score is their sum, and triggers under 0.02 are dropped. At most five tokens either way. An example
-    whose links all carry nothing, or less, gives none.
+    "paper": of the right class, the two largest entries Attr_h(A)[query, key] over all layers and heads that join a
+    word; the second counts if it is at least 0.2 of the first; the score is their mean.
+
+    "released", as the authors' code: of the class predicted, right or wrong, the two largest entries of the one head
+    with the largest entry. Links between two marks, such as [CLS] and [SEP], count among the two and in the choice of
+    the head, though they give no token; a second one under 0.2 of the first gives none either. The score is the sum of
+    the two, and triggers under 0.02 are dropped.
+
+    At most five tokens either way. An example whose links all carry nothing, or less, gives none.
 
     Args:
-        gold: the class of every text, by number or name. It is the one explained, as in the paper, and the one that
-            the trigger pushes to.
+        gold: the class of every text, by number or name: for "paper" the one explained, and the one that the trigger
+            pushes to. For "released" both are the class predicted.
         special: [CLS], [SEP] and the mark of unknown words are never part of a trigger. "remove": they are left out of
             the links' ends, so that a link from [CLS] gives one token; "skip": links that touch them don't count.
-        exclude: tells of a whole word, in lower case, whether it must not be part of a trigger; links that touch one
-            don't count. On SST-2: :func:`evident_sentiment`.
+        exclude: a function that tells of a whole word, in lower case, whether it must not be part of a trigger; links
+            that touch one don't count. On SST-2: :func:`evident_sentiment`.
         links: how many links make a trigger.
         folder: keep partial results here, a file for every ``at_once`` examples. A run with the same model, texts and
             settings, or with more texts behind these, goes on where one was interrupted, and returns the same; files
@@ -88,9 +93,10 @@ def extract(
         options: of :func:`helpers.attribution.attribute`, such as ``steps`` and ``rule``.
 
     Raises:
-        ValueError: a blank text, an unknown class, variant or option, a tokenizer that does not tell words.
+        ValueError: a blank text, an unknown class, variant or option, a tokenizer that does not tell words, a file in
+            the place of the folder.
     """
-    _check(variant, special, links, at_once, options)
+    _check(variant, special, links, at_once, exclude, options)
     check_fast(tokenizer)
     batch = check_texts(texts)
     numbers = class_numbers(model, gold, len(batch))
@@ -105,7 +111,8 @@ def extract(
         for part in parts:
             if part.start in done:
                 continue
-            given = _attributions(model, tokenizer, [batch[i] for i in part], numbers[part.start : part.stop], options)
+            target = None if rules.one_head else numbers[part].tolist()
+            given = _attributions(model, tokenizer, [batch[i] for i in part], target, options)
             done[part.start] = [find(a, row, tokenizer, rules) for row, a in zip(part, given, strict=True)]
             store.write(part, done[part.start])
             bar.update(len(part))
@@ -119,20 +126,27 @@ def extract(
     )
 
 
-def _check(variant: str, special: str, links: int, at_once: int, options: dict[str, Any]) -> None:
+def _check(variant: str, special: str, links: int, at_once: int, exclude, options: dict[str, Any]) -> None:
     for name, value, known in (("variant", variant, VARIANTS), ("special", special, SPECIAL)):
         if value not in known:
             raise ValueError(f"{name} is {value!r}: give one of {', '.join(known)}.")
     if taken := sorted({"target", "progress", "layers"} & set(options)):
-        raise ValueError(f"{', '.join(taken)} can't be given here: gold is explained, over all layers.")
+        raise ValueError(
+            f"{', '.join(taken)} can't be given here: the variant says which class is explained, over all layers."
+        )
+    if exclude is not None and not callable(exclude):
+        raise ValueError(
+            f"exclude is {exclude!r}: give a function that says of a word whether to leave it out, such as the list's "
+            "own, words.__contains__."
+        )
     check_steps(at_once, "at_once")
     check_steps(links, "links")
 
 
-def _attributions(model, tokenizer, texts: list[Text], target: np.ndarray, options: dict) -> list[Attribution]:
+def _attributions(model, tokenizer, texts: list[Text], target: list | None, options: dict) -> list[Attribution]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*texts are longer than.*")  # said at the start, for all
-        found = attribute(model, tokenizer, texts, target=target.tolist(), **without_gap(options))
+        found = attribute(model, tokenizer, texts, target=target, **without_gap(options))
     return cast(list[Attribution], found)
 
 
@@ -142,7 +156,10 @@ Pair = tuple[Trigger | None, Trigger | None]
 
 
 class Rules(NamedTuple):
-    """How links make a trigger: of one head (released) or of all, with or without those that touch [CLS] and [SEP]."""
+    """How links make a trigger: of one head, marks counted (released), or of all; without any that touch marks, or not.
+
+    Marks: [CLS], [SEP] and the like.
+    """
 
     one_head: bool = False
     skip: bool = False
@@ -161,18 +178,27 @@ def find(a: Attribution, row: int, tokenizer, rules: Rules) -> Pair:
     barred = [rules.exclude is not None and n >= 0 and bool(rules.exclude(a.words[n].text.lower())) for n in of]
     usable = plain & ~np.array(barred, dtype=bool)
     ends = usable if rules.skip else usable | ~plain  # a special token may be an end, a barred word may not
-    allowed = np.outer(ends, ends) & (usable[:, None] | usable)
+    allowed = np.outer(ends, ends)
+    if not rules.one_head:  # the authors' code counts links between two marks
+        allowed &= usable[:, None] | usable
     apart = np.outer(usable, usable) & (of[:, None] != of)
-    by_attribution = largest_links(a.scores, allowed, a.layers, rules.links, one_head=rules.one_head)
+    least = 0.0 if rules.one_head else SECOND
+    by_attribution = largest_links(a.scores, allowed, a.layers, rules.links, one_head=rules.one_head, least=least)
     by_attention = largest_links(a.attention, apart, a.layers, rules.links)
     made = _made(a, row, by_attribution, usable, ids, of, "attribution", rules.one_head)
     return made, _made(a, row, by_attention, usable, ids, of, "attention", False)
 
 
 def largest_links(
-    matrix: np.ndarray, allowed: np.ndarray, layers: Sequence[int], count: int, *, one_head: bool = False
+    matrix: np.ndarray,
+    allowed: np.ndarray,
+    layers: Sequence[int],
+    count: int,
+    *,
+    one_head: bool = False,
+    least: float = SECOND,
 ) -> tuple[Link, ...]:
-    """Return the largest positive entries, largest first; after the first those of at least 0.2 of it.
+    """Return the largest positive entries, largest first; after the first those of at least ``least`` of it.
 
     Args:
         matrix: [layer, head, query, key].
@@ -188,7 +214,7 @@ def largest_links(
     while len(found) < count:
         layer, head, query, key = map(int, np.unravel_index(left.argmax(), left.shape))
         score = float(left[layer, head, query, key])
-        if score <= 0 or (found and score < SECOND * found[0].score):
+        if score <= 0 or (found and score < least * found[0].score):
             break
         found.append(Link(int(layers[layer]), head, query, key, score))
         left[layer, head, query, key] = 0
@@ -197,10 +223,13 @@ def largest_links(
 
 def _made(a: Attribution, row: int, links, usable, ids, of, source: str, released: bool) -> Trigger | None:
     """Return the trigger of some links; None where they join no word, or score too little (released)."""
+    total = sum(link.score for link in links)
+    if released:  # those that give no token have counted in the total
+        words = [link for link in links if usable[link.query] or usable[link.key]]
+        links = tuple(link for link in words if link.score >= SECOND * links[0].score)
     while len(places := sorted({end for link in links for end in (link.query, link.key) if usable[end]})) > MOST:
         links = links[:-1]
-    scores = [link.score for link in links]
-    if not places or (released and sum(scores) < FLOOR):
+    if not places or (released and total < FLOOR):
         return None
     segments = {place: a.words[of[place]].segment for place in places}
     spans = {s: (min(w.start for w in a.words if w.segment == s), max(w.stop for w in a.words if w.segment == s))
@@ -216,7 +245,7 @@ def _made(a: Attribution, row: int, links, usable, ids, of, source: str, release
         positions=tuple(positions),
         target=a.target,
         label=a.labels[a.target],
-        score=sum(scores) if released else float(np.mean(scores)),
+        score=total if released else float(np.mean([link.score for link in links])),
         row=row,
         places=tuple(places),
         words=tuple(a.words[of[place]].text for place in places),
@@ -234,7 +263,7 @@ class _Store:
     def __init__(
         self, folder: str | Path | None, setting: str, texts: list[Text], gold: np.ndarray, encoded: Encoded, exclude
     ) -> None:
-        self.folder, self.setting = Path(folder).expanduser() if folder else None, setting
+        self.folder, self.setting = keeping(folder), setting
         self.texts, self.gold, self.encoded, self.exclude = texts, gold, encoded, exclude
 
     def mark(self, part: range) -> str:
@@ -279,7 +308,7 @@ class _Store:
 
 def _setting(model, tokenizer, settings: dict[str, Any]) -> str:
     """Return a hash of the weights, the vocabulary's special tokens, and the settings."""
-    about = [VERSION, model.config.to_dict(), settings, tokenizer.all_special_ids]
+    about = [VERSIONS[settings["variant"]], model.config.to_dict(), settings, tokenizer.all_special_ids]
     mark = hashlib.sha256(json.dumps(about, default=str, sort_keys=True).encode())
     for name, weight in model.state_dict().items():
         mark.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())

@@ -96,19 +96,19 @@ def read_texts(
     """Return a table of texts, from a file or as typed.
 
     Args:
-        path: a tab-separated file with a header; a relative path is looked for from here, then from the project.
+        path: a tab-separated file with a header; a relative path is looked for from the working directory, then from
+            the project's root.
         first, second, label: names of its columns; "" for what it doesn't have.
         sentences: texts, or (first, second) pairs, instead of a file.
 
     Raises:
-        ValueError: neither or both are given; or see :func:`helpers.data.read`.
-        FileNotFoundError: there is no such file.
+        ValueError: neither or both are given; or the table is not as it should be, see :func:`helpers.data.read`.
+        FileNotFoundError: there is no such file; the message names the places looked in.
     """
     if bool(path) == bool(len(sentences)):
         raise ValueError("Give either a table or sentences: the path of a .tsv file, or a list of texts.")
     if path:
-        found = next((p for p in (Path(path).expanduser(), data.PROJECT / path) if p.is_file()), Path(path))
-        return data.read(found, first=first, second=second or None, label=label or None)
+        return data.read(path, first=first, second=second or None, label=label or None)
     batch = check_texts([tuple(text) if isinstance(text, list) else text for text in sentences])
     pairs = [(text, "") if isinstance(text, str) else text for text in batch]
     frame = pd.DataFrame(pairs, columns=["first", "second"])

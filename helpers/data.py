@@ -168,7 +168,8 @@ def read(
     """Read a tab-separated file of your own into the same table as :func:`load`.
 
     Args:
-        path: a UTF-8 file with a header line, unquoted.
+        path: a UTF-8 file with a header line, unquoted. A relative path is looked for from the working directory, then
+            from the project's root.
         first: the column with the text.
         second: the column with the second text of a pair.
         label: the column with the label; without it ``label`` is "" and ``label_id`` is -1.
@@ -176,11 +177,12 @@ def read(
             in the file, sorted.
 
     Raises:
-        ValueError: the content is not as it should be, with line numbers.
-        FileNotFoundError: no such file.
+        ValueError: the content is not as it should be, with line numbers: among others a column that is missing or
+            there twice, a label that is empty, or commas instead of tabs.
+        FileNotFoundError: no such file; the message names the places looked in.
     """
     names = (first,) if second is None else (first, second)
-    table = _from_file(Path(path).expanduser(), {*names, label, *_EXTRA_COLUMNS})
+    table = _from_file(_own_file(path), {*names, label, *_EXTRA_COLUMNS})
     for name in (*names, label):
         if name is not None and name not in table.columns:
             raise _no_column(table, repr(name))
@@ -243,6 +245,11 @@ def _tidy(
     if label is None:
         return frame.assign(label_id=-1)
     given = pd.Series(table.columns[label])
+    if (empty := given == "").any():
+        raise ValueError(
+            f"{_at(table, empty)}: label column {label!r} is empty. Fill it in, take the row out, or read the table "
+            "without its labels."
+        )
     ids = {name: number for number, name in enumerate(labels)}
     number = given.map({str(i): i for i in ids.values()} | ids)  # a name that looks like a number is a name
     unknown = number.isna() & (given != skip)
@@ -270,7 +277,37 @@ def _lines(source: str | os.PathLike, unit: str, numbers: Sequence[int]) -> str:
 
 def _no_column(table: _Table, wanted: str) -> ValueError:
     found = ", ".join(map(repr, table.header))
-    return ValueError(f"{table.source} has no column for {wanted}. Columns found, split at tabs: {found}.")
+    return ValueError(
+        f"{table.source} has no column for {wanted}. Columns found, split at tabs: {found}."
+        f"{_no_tabs(table.source, table.header)}"
+    )
+
+
+def _no_tabs(source: str | os.PathLike, header: Sequence[str]) -> str:
+    """Say what separates the columns, where it isn't tabs, and how to write the file with tabs; "" where it is."""
+    kinds = {",": "comma", ";": "semicolon"}
+    mark = next((mark for mark in kinds if len(header) == 1 and mark in header[0]), None)
+    if mark is None:
+        return ""
+    options = f"sep={mark!r}, dtype=str, keep_default_na=False"  # "NA" and 007 are texts too
+    return (
+        f" The header has {kinds[mark]}s and no tab, so the file looks {kinds[mark]}-separated. To save it "
+        f"tab-separated and unquoted, run in Python: import pandas; pandas.read_csv({os.fspath(source)!r}, {options})"
+        rf".replace(r'\s+', ' ', regex=True).to_csv({os.fspath(Path(source).with_suffix('.tabs.tsv'))!r}, sep='\t', "
+        "index=False, quoting=3)"
+    )
+
+
+def _own_file(path: str | os.PathLike) -> Path:
+    """Find a file of one's own, from the working directory or the project's root."""
+    given = Path(path).expanduser()
+    places = given, PROJECT / given
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        folder = " It is a folder: give the file in it." if any(place.is_dir() for place in places) else ""
+        looked = dict.fromkeys(str(place.absolute()) for place in places)  # an absolute path is one place
+        raise FileNotFoundError(f"There is no file {os.fspath(path)}.{folder} Looked at {' and at '.join(looked)}.")
+    return found
 
 
 def _from_file(path: Path, wanted: Container[str | None]) -> _Table:
@@ -278,12 +315,12 @@ def _from_file(path: Path, wanted: Container[str | None]) -> _Table:
 
     Not by :mod:`pandas`, which fills up short rows in silence and ends a line at a stray carriage return.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path.absolute()}.")
     numbers: list[int] = []
     wrong: dict[int, int] = {}
     with path.open("rb") as file:
         header = _decode(path, 1, file.readline().removeprefix(b"\xef\xbb\xbf").split(b"\t"))
+        if twice := [name for name in header if name in wanted and header.count(name) > 1]:
+            raise ValueError(f"{path} has {header.count(twice[0])} columns named {twice[0]!r}: rename all but one.")
         places = {name: header.index(name) for name in header if name in wanted}
         columns: dict[str, list[str]] = {name: [] for name in places}
         for number, line in enumerate(file, start=2):
@@ -301,7 +338,7 @@ def _from_file(path: Path, wanted: Container[str | None]) -> _Table:
         width = next(iter(wrong.values()))
         raise ValueError(
             f"{_lines(path, 'line', list(wrong))}: {width} tab-separated fields where the header has {len(header)}: "
-            f"{', '.join(header)}."
+            f"{', '.join(header)}.{_no_tabs(path, header)}"
         )
     if not numbers:
         raise ValueError(f"{path} has no rows: it is empty, or a header line alone.")

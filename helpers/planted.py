@@ -248,7 +248,14 @@ def rank_of_link(scores: np.ndarray, words: Sequence[Word], link: tuple[Word, Wo
     Args:
         scores: [..., query, key]; the leading axes (layer, head) are so many more links.
         words, link, counted: see :func:`other_links`, whose options ``marks`` and ``punctuation`` are taken here.
+
+    Raises:
+        ValueError: a score is nan, which is neither more nor less than any other.
     """
+    if bad := int(np.isnan(scores).sum()):
+        raise ValueError(
+            f"{bad} of {np.size(scores)} scores are nan: links have no order then. Attribute the text again."
+        )
     best = scores[..., link_mask(words, link)].max()
     return 1 + int((scores[..., other_links(words, link, **counted)] >= best).sum())
 

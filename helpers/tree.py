@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from pathlib import Path
 
 import networkx as nx
@@ -72,7 +73,9 @@ def attribution_tree(
             Attribution, which brings tokens, words and layers along.
         tokens: one a row of the scores; their positions if None.
         words: (text, first token, token after the last, segment) one after another; needed to merge.
-        layers: the layers' numbers; 0, 1, ... if None. The largest is taken for the model's last.
+        layers: the layers' numbers; 0, 1, ... if None. The largest is taken for the model's last. If an
+            Attribution's largest is read at other tokens too (a classifier that takes the mean over tokens, or layers
+            that end below the last), the tree shows what one token receives, and a warning says so.
         tau: threshold below the last layer, 0 to 1.
         last_tau: threshold of the links to the class token.
         variant: "paper", "released" or Rules.
@@ -254,11 +257,20 @@ def sweep(
     itself knows no lambda; overlap of the pruned part's edges with the reference's.
 
     Args:
+        taus, penalties: lists, every tau with every penalty.
+        scale: as for :func:`objective`.
         reference: the tree to compare with; the one with the default tau if None.
         options: as for :func:`attribution_tree`, without tau.
+
+    Raises:
+        ValueError: one number where a list is needed; or see :func:`attribution_tree`.
     """
+    if "tau" in options:
+        raise ValueError(f"A sweep goes over several tau: give taus=[{options['tau']!r}] instead of tau.")
+    # lists: a generator would be empty from the second tau on
+    taus, penalties = _listed("taus", taus), _listed("penalties", penalties)
     reference = attribution_tree(scores, tokens, **options) if reference is None else reference
-    rows, penalties = [], list(penalties)  # a generator would be empty from the second tau on
+    rows = []
     for tau in taus:
         tree = attribution_tree(scores, tokens, tau=tau, **options)
         links = nx.DiGraph(edge[1:] for edge in edges(tree, "link"))
@@ -270,6 +282,12 @@ def sweep(
             rows.append((tau, penalty, *shape, both[0], part.number_of_edges(), both[1], overlap(part, reference)))
     size = ["nodes", "links", "edges", "depth", "objective"]
     return pd.DataFrame(rows, columns=["tau", "penalty", *size, "kept_edges", "kept_objective", "overlap"])
+
+
+def _listed(name: str, values: Iterable[float]) -> list[float]:
+    if isinstance(values, Real):
+        raise ValueError(f"{name} is {values!r}: give a list, {name}=[{values!r}].")
+    return list(values)
 
 
 def draw(tree: nx.DiGraph, *, title: str = "") -> Figure:

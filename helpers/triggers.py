@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from helpers._trigger import Link, Trigger, check_class, load, moved, save, unique
+from helpers._trigger import Link, Trigger, as_list, check_class, load, moved, save, unique
 from helpers._trigger_attack import Attack, attack, halves, predictor, untouched
 from helpers._trigger_baselines import at_random, by_frequency, by_gradient, whole_words
 from helpers._trigger_contest import Contest, contest
@@ -67,7 +67,7 @@ def hardening_set(
             none that is left.
     """
     check_steps(per_example, "per_example")
-    triggers = list(triggers)
+    triggers = as_list(triggers)
     if per_example > len(triggers):
         raise ValueError(
             f"{len(triggers)} triggers were given, and per_example is {per_example}: give as many at least."

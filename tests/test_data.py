@@ -139,7 +139,8 @@ DAMAGE = {
     "empty text": (f"{HEADER}\nfine\t1\n \t1\n", r"dev\.tsv, line 3: column 'sentence' is empty"),
     "unknown label": (f"{HEADER}\na\t1\nb\tgood\n", r"line 3: unknown label 'good'\. .* negative or 0, positive or 1"),
     "number too large": (f"{HEADER}\nfine\t2\n", r"line 2: unknown label '2'"),
-    "one label empty": (f"{HEADER}\nfine\t1\nfine\t\n", r"line 3: unknown label ''"),
+    "one label empty": (f"{HEADER}\nfine\t1\nfine\t\n", r"line 3: label column 'label' is empty\. Fill it in"),
+    "a column twice": ("sentence\tlabel\tlabel\na\t1\t0\n", r"2 columns named 'label': rename all but one"),
     "dash outside MNLI": (f"{HEADER}\nfine\t1\nfine\t-\n", r"line 3: unknown label '-'"),
     "after a blank line": (f"{HEADER}\n\n\r\nfine\tgood\n", r"dev\.tsv, line 4: unknown label"),
 }  # fmt: skip
@@ -294,10 +295,54 @@ def test_read_a_file_of_your_own(tmp_path):
     with pytest.raises(ValueError, match=r"lines 2, 3: unknown label 'good'\. Labels: no or 0, yes or 1"):
         data.read(path, first="text", label="stars", labels=["no", "yes"])
     write(path, "text\tstars", "fine\tgood", "dull\t")
-    with pytest.raises(ValueError, match=r"line 3: unknown label ''"):
+    with pytest.raises(ValueError, match=r"line 3: label column 'stars' is empty\. Fill it in, take the row out, or"):
         data.read(path, first="text", label="stars")
-    with pytest.raises(FileNotFoundError, match="no file .*missing.tsv"):
+    write(path, "text\tstars", "fine\t", "dull\t")
+    with pytest.raises(ValueError, match=r"lines 2, 3: label column 'stars' is empty"):
+        data.read(path, first="text", label="stars")
+    assert data.read(path, first="text")["label"].tolist() == ["", ""]
+
+
+def test_a_column_that_is_there_twice_is_refused_where_it_is_used(tmp_path):
+    path = write(tmp_path / "mine.tsv", "text\tstars\tnote\ttext \tnote", "fine\tgood\t1\tdull\t2")
+    with pytest.raises(ValueError, match=r"mine\.tsv has 2 columns named 'text': rename all but one"):
+        data.read(path, first="text")
+    assert data.read(path, first="stars")["first"].tolist() == ["good"], "what is not read may be there twice"
+
+
+def test_a_relative_file_is_looked_for_from_here_then_from_the_project(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    write(tmp_path / "project" / "mine.tsv", "text", "from the project")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(data, "PROJECT", tmp_path / "project")
+    assert data.read("mine.tsv", first="text")["first"].tolist() == ["from the project"]
+    write(Path("mine.tsv"), "text", "from here")
+    assert data.read("mine.tsv", first="text")["first"].tolist() == ["from here"]
+    with pytest.raises(FileNotFoundError) as told:
+        data.read("no/where.tsv", first="text")
+    places = [tmp_path / "here" / "no" / "where.tsv", tmp_path / "project" / "no" / "where.tsv"]
+    assert str(told.value) == f"There is no file no/where.tsv. Looked at {places[0]} and at {places[1]}."
+    with pytest.raises(FileNotFoundError, match=r"no file .*missing\.tsv\. Looked at [^ ]*missing\.tsv\.$"):
         data.read(tmp_path / "missing.tsv", first="text")
+    with pytest.raises(FileNotFoundError, match=r"It is a folder: give the file in it\."):
+        data.read(tmp_path, first="text")
+
+
+@pytest.mark.parametrize("mark, name", [(",", "comma"), (";", "semicolon")])
+def test_a_file_without_tabs_is_told_with_a_command_that_mends_it(tmp_path, mark, name):
+    rows = [['so ""good"", and 5 $', "007"], ["two\nlines and\ta tab", "NA"], ["plain", "007"]]
+    quoted = [mark.join(f'"{cell}"' for cell in row) for row in rows]
+    file = write(tmp_path / "mine.csv", f"text{mark}stars", *quoted)
+    with pytest.raises(ValueError, match=f"the file looks {name}-separated") as told:
+        data.read(file, first="text", label="stars")
+    subprocess.run([sys.executable, "-c", str(told.value).partition("run in Python: ")[2]], check=True)
+    frame = data.read(tmp_path / "mine.tabs.tsv", first="text", label="stars")
+    assert frame["first"].tolist() == ['so "good", and 5 $', "two lines and a tab", "plain"]
+    assert frame["label"].tolist() == ["007", "NA", "007"]
+    with pytest.raises(ValueError, match="no column for 'words'") as told:
+        data.read(tmp_path / "mine.tabs.tsv", first="words")
+    assert "separated" not in str(told.value), "this one has tabs"
+    assert data.read(write(file, "one, two", "a"), first="one, two")["first"].tolist() == ["a"]
 
 
 def test_read_names_that_are_numbers(tmp_path):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import texts
@@ -13,6 +17,7 @@ from helpers.attention import gate_heads, touch
 from helpers.attribution import attribute
 from helpers.faithfulness import carried, from_tokens, like, live, ramp, with_only, without
 
+BENCHMARK = Path(__file__).resolve().parents[1] / "benchmarks" / "tree.py"
 THREE = ["the film is very good", "a slow start but a wonderful end !", "bad"]
 LENGTHS = (7, 10, 3)  # with [CLS] and [SEP]
 TOKENIZER = texts.tokenizer_for("bert")
@@ -190,6 +195,15 @@ def test_a_tree_of_any_depth_and_text_is_measured(layers, text):
     measured = carried(model, TOKENIZER, text, {"tree": [kept], "rival": [rival]})
     one = with_only(model, TOKENIZER, text, [kept[None]])[0, 0]
     assert np.allclose(measured.only[0, 0], one, rtol=0, atol=1e-12)
+
+
+def test_the_benchmark_draws_no_edge_that_a_causal_model_does_not_have(monkeypatch):
+    found = attribute(make("gpt2"), texts.tokenizer_for("gpt2"), "a good film is not very bad", steps=2)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the benchmark adds to it
+    chosen = runpy.run_path(str(BENCHMARK))["choices"]([found], 0.0, np.random.default_rng(0))
+    there = found.attention.sum(axis=1) > 0
+    assert chosen["random"][0].sum() == chosen["tree"][0].sum() > 3
+    assert [name for name, (edges,) in chosen.items() if (edges & ~there).any()] == []
 
 
 def test_choices_of_tokens_are_true_or_false_and_no_positions():

@@ -75,6 +75,11 @@ def test_neither_and_both_and_a_missing_column_are_refused(tmp_path):
             read_texts(**options)
     with pytest.raises(ValueError, match="no column for 'text'. Columns found, split at tabs: 'what'"):
         read_texts(str(tmp_path / "mine.tsv"), first="text")
+    (tmp_path / "mine.csv").write_text("text,label\na film,good\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="looks comma-separated. To save it tab-separated"):
+        read_texts(str(tmp_path / "mine.csv"), first="text", label="label")
+    with pytest.raises(FileNotFoundError, match="no file no/where.tsv. Looked at .*where.tsv"):
+        read_texts("no/where.tsv")
     with pytest.raises(ValueError, match="Text 1 is empty or blank"):
         read_texts(sentences=["a film", " "])
 

@@ -183,6 +183,15 @@ def test_ranks_by_hand():
     assert planted.rank_of_link(np.stack([scores, scores[::-1]], axis=1), spans, link) == 1
 
 
+def test_scores_that_are_no_numbers_have_no_rank():
+    spans, link, scores = made()
+    for place in ((0, 2, 3), (0, 1, 4)):  # the link itself, and another
+        broken = scores.copy()
+        broken[place] = np.nan
+        with pytest.raises(ValueError, match=f"1 of {scores.size} scores are nan"):
+            planted.rank_of_link(broken, spans, link)
+
+
 def test_a_tie_counts_against_the_link():
     spans, link, scores = made()
     assert planted.rank_of_link(scores[0], spans, link) == 7 * 6 - 2 - 2 + 1

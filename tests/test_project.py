@@ -133,7 +133,7 @@ ARROWS = {
     "_explain_measure": {"faithfulness"},
     "explanations": {"_explain_graph", "_explain_vectors", "_explain_measure"},
     "feedforward": {"attribution"},
-    "_trigger": {"_link", "records"},
+    "_trigger": {"_labels", "_link", "records"},
     "_trigger_lexicon": set(),
     "_trigger_insertion": {"_trigger", "pruning"},
     "_trigger_search": {"_trigger", "pruning"},

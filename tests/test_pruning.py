@@ -342,6 +342,7 @@ def test_counts_of_shares():
         (lambda: pruning.by_attribution(None, None, TEXTS, reduce="mean"), "use one of max, sum"),
         (lambda: pruning.by_taylor(None, None, TEXTS, GOLD, form="second"), "use one of plain, normalised"),
         (lambda: pruning.interval(np.ones(1)), "at least 2"),
+        (lambda: pruning.interval(np.ones(3), strata=np.zeros(2)), "give each its group"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(call, match):
@@ -440,6 +441,26 @@ def test_the_interval_of_a_mean_is_about_two_standard_errors_wide():
     low, high = pruning.interval(values, seed=1)
     assert high - low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.1)
     assert (low, high) == pruning.interval(values, seed=1)
+
+
+def test_each_stratum_is_resampled_within_itself():
+    """What differs between groups alone must not widen the bounds: the groups' sizes are no chance."""
+    values, group = np.repeat([2.0, 0.0], [10, 90]), np.repeat([3, 1], [10, 90])
+    low, high = pruning.interval(values, seed=1)
+    assert low < 0.15 and high > 0.25
+    assert pruning.interval(values, seed=1, strata=group) == pytest.approx((0.2, 0.2))
+    spread = np.random.default_rng(0).normal(size=100) + values
+    low, high = pruning.interval(spread, seed=1, strata=group)
+    error = np.sqrt(sum((group == g).sum() * spread[group == g].var() for g in (1, 3))) / 100
+    assert low < spread.mean() < high and high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
+    assert (low, high) == pruning.interval(spread, seed=1, strata=group)
+    both = pruning.interval(np.column_stack([spread, values]), seed=1, strata=group)
+    assert np.shape(both) == (2, 2) and both[0][0] == pytest.approx(low)
+
+
+def test_a_stratum_of_one_has_no_bounds():
+    assert np.isnan(pruning.interval(np.arange(5.0), strata=[0, 0, 0, 0, 1])).all()
+    assert np.isnan(pruning.interval(np.ones((5, 3)), strata=[0, 0, 0, 0, 1])).all()
 
 
 def test_removable_is_the_share_up_to_which_nothing_is_lost():

@@ -13,12 +13,15 @@ from xml.etree import ElementTree
 import networkx as nx
 import numpy as np
 import pytest
+from families import make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sample import HARD, sample
+from texts import tokenizer_for
 
 from helpers import tree as trees
+from helpers.attribution import attribute
 from helpers.tree import VARIANTS, Rules, attribution_tree, edges, objective, optimum, overlap, pruned, trace
 
 PAPER = VARIANTS["paper"]
@@ -124,6 +127,22 @@ def test_nothing_above_a_high_threshold_says_so():
     assert not tree.edges and "exceeds 1 of its layer's maximum" in tree.graph["note"]
 
 
+def test_a_note_says_what_was_in_the_way():
+    names, tau = ("[CLS]", "a", "[SEP]", "b"), dict(tau=0.5)
+    top = scores_of(2, 4, l0q2k0=9, l1q0k2=5)  # [SEP] receives most, from the class token, which joins nothing
+    tree = attribution_tree(top, names, **tau)
+    assert not tree.edges and "the top node is a separator, [SEP]" in tree.graph["note"]
+    tree = attribution_tree(scores_of(2, 4, l0q1k2=9, l1q1k1=1), names, **tau)
+    assert not tree.edges and "that pass come from separators that are leaves, and the class" in tree.graph["note"]
+    low = scores_of(2, 4, l0q1k3=1, l0q1k1=9, l1q3k3=1)
+    assert "and the class token's link" in attribution_tree(low, names, **tau).graph["note"]
+    assert "class token" not in attribution_tree(low, names, **tau, variant="released").graph["note"]
+    assert "no token but the one" in attribution_tree(np.ones((2, 1, 1)), ["[CLS]"]).graph["note"]
+    pays = scores_of(2, 4, l0q1k3=9, l1q0k1=5)
+    assert attribution_tree(pays, names).edges
+    assert "No edge is worth its penalty" in optimum(pays, names, penalty=100).tree.graph["note"]
+
+
 def test_one_negative_layer_does_not_count():
     scores = scores_of(3, 4, l1q1k2=1)
     scores[0] = -5.0
@@ -191,6 +210,19 @@ def test_an_attribution_brings_its_names_along():
     assert [tree.nodes[node]["word"] for node in (1, 3, 4)] == ["Un", "forgettable", "🤖"]
     array = attribution_tree(a.scores, a.tokens, words=a.words, layers=a.layers, tau=0)
     assert nx.utils.graphs_equal(tree, array)
+
+
+@pytest.mark.parametrize("family, options, pools", [
+    ("bert", {}, False), ("bert", {"layers": [0, 1]}, True), ("gpt2", {}, False), ("modernbert", {}, True),
+])  # fmt: skip
+def test_a_classifier_that_reads_several_tokens_is_warned_of(family, options, pools):
+    a = attribute(make(family), tokenizer_for(family), "a good film is not very bad", steps=2, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        attribution_tree(a), attribution_tree(a.scores, a.tokens)
+    said = [str(w.message) for w in caught if "read at more than one token" in str(w.message)]
+    assert len(said) == pools, "for an Attribution alone: other scores may have rows that nothing reads"
+    assert all(w.filename == __file__ for w in caught)
 
 
 def test_pieces_are_merged_by_adding_their_scores():
@@ -585,6 +617,16 @@ def test_sweep_over_tau_and_lambda(by_hand):
     assert nothing.edges.tolist() == [0] and nothing.overlap.tolist() == [1]
 
 
+@pytest.mark.parametrize("options, said", [
+    ({"tau": 0.3}, r"give taus=\[0\.3\] instead of tau"),
+    ({"taus": 0.3}, r"taus is 0\.3: give a list, taus=\[0\.3\]"),
+    ({"penalties": 0.1}, r"penalties is 0\.1: give a list, penalties=\[0\.1\]"),
+])  # fmt: skip
+def test_a_sweep_over_one_number_is_refused(by_hand, options, said):
+    with pytest.raises(ValueError, match=said):
+        trees.sweep(by_hand, TOKENS, **options)
+
+
 # ---- exports ---------------------------------------------------------------------------------------------------------
 
 HOSTILE = (*HARD, '"];x["', "back\\slash\\", "`**code**`", "#quot;", "%%{init}%%", "end", "a\nb\x00", "fa:fa-car",
@@ -651,6 +693,13 @@ def test_dot_is_well_formed_and_inert(hostile):
     assert len(lines) - 3 == len(hostile) + hostile.number_of_edges()
     text = "\n".join(lines)
     assert "<" not in text and "&lt;script&gt;" in text and "&amp;amp;" in text and "\\\\N" in text
+
+
+def test_every_text_format_names_a_word_that_the_tokenizer_does_not_know():
+    tree = attribution_tree(sample(HARD), tau=0)
+    place = tree.graph["labels"].index("🤖 ([UNK])")
+    assert place in tree and f'n{place} [label="🤖 ([UNK])"' in trees.to_dot(tree)
+    assert f'n{place}["🤖 #40;#91;UNK#93;#41;"]' in trees.to_mermaid(tree)
 
 
 def test_mermaid_is_well_formed_and_inert(hostile):

@@ -135,8 +135,18 @@ def test_any_text_is_shown_as_it_is(variant, merge):
             assert "<" not in ours and "$" not in text and not re.search(r"&(?!lt;|gt;|amp;|#36;)", text), text
     drawn = plots.tree_strip(trace(a, **options), t)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        FigureCanvasAgg(drawn).draw()  # no formula is read into a name
+        warnings.simplefilter("error")
+        FigureCanvasAgg(drawn).draw()  # no formula is read into a name, no character is warned of
+
+
+def test_half_a_character_and_one_that_the_font_lacks_are_drawn_as_such():
+    scores, names = scores_of((0, 1, 2, 4), (1, 0, 1, 3), layers=2, tokens=4), ("[CLS]", "\ud800a", "🤖", "c")
+    drawn = plots.tree_strip(trace(scores, names), attribution_tree(scores, names))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FigureCanvasAgg(drawn).draw()
+    said = [text.get_text() for axes in drawn.axes for text in axes.texts]
+    assert said == ["\N{REPLACEMENT CHARACTER}a", "\N{REPLACEMENT CHARACTER}", "[CLS]"]
 
 
 def test_hover_says_layer_tokens_score_and_share(pair):

@@ -1,5 +1,7 @@
 """Triggers: found, inserted, chosen on one half and reported on the other, and made into a set to harden with."""
 
+import argparse
+import importlib.util
 import json
 import warnings
 from dataclasses import replace
@@ -11,9 +13,9 @@ import pytest
 import torch
 from sample import sample
 from texts import tokenizer_for
-from tokenizers import processors
+from tokenizers import AddedToken, processors
 
-from helpers import _trigger_lexicon, _trigger_search, data, models, planted, triggers
+from helpers import _trigger_bench, _trigger_lexicon, _trigger_search, data, models, planted, triggers
 from helpers._trigger_search import Rules, find, largest_links
 from helpers.triggers import Trigger
 
@@ -147,6 +149,62 @@ def test_moved_to_another_vocabulary(bert, gpt2):
         triggers.insert(triggers.prepare(*gpt2, ["a good film"], [0]), trigger)
 
 
+def test_moved_from_a_vocabulary_of_bytes(bert):
+    """It writes "é" as two signs, one for each of the two bytes."""
+    tokenizer = tokenizer_for("bert")
+    tokenizer.add_tokens([AddedToken(word, normalized=False) for word in ("café", "🙂")])
+    whole = Trigger(("ĠcafÃ©", "Ġnot"), (90, 91), (0, 0), (0.0, 1.0), words=("café", "not"))
+    pieces = replace(whole, tokens=("ĠcafÃ", "©"), words=("café", "café"), positions=(0.5, 0.5))
+    assert str(whole) == "café not"
+    assert triggers.moved(whole, tokenizer).tokens == ("café", "not")
+    assert triggers.moved(pieces, tokenizer).tokens == ("café",)
+    assert triggers.moved(replace(whole, tokens=("ðŁĻĤ", "Ġnot")), tokenizer).tokens == ("🙂", "not")
+    with pytest.raises(ValueError, match="half a letter"):
+        triggers.moved(replace(whole, tokens=("ĠcafÃ", "Ġnot")), tokenizer)
+    plain = Trigger(("▁café",), (90,), (0,), (0.0,))  # in other vocabularies the letter is a letter
+    assert str(plain) == "café" and triggers.moved(plain, tokenizer).tokens == ("café",)
+
+
+def test_a_lone_mark_is_no_word(bert):
+    trigger = Trigger(("▁", "▁not"), (90, 91), (0, 0), (0.0, 1.0), words=("", "not"))
+    there = triggers.moved(trigger, bert[1])
+    assert (there.tokens, there.positions) == (("not",), (1.0,))
+    with pytest.raises(ValueError, match="no word"):
+        triggers.moved(trigger.take([0]), bert[1])
+
+
+def test_numbers_of_numpy_become_plain(bert, tmp_path):
+    one = Trigger(
+        ["not"], np.array([17]), np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.float32),
+        target=np.int64(1), label="LABEL_1", score=np.float32(0.5), row=np.int64(3), places=np.array([2]),
+    )  # fmt: skip
+    assert triggers.load(triggers.save([one], tmp_path / "found.json")) == [one]
+    victims, row = crowd(bert), triggers.prepare(*bert, TEXTS, GOLD).gold
+    made = {"typed": [typed(bert, "not", target=row[0], label="LABEL_1", segments=np.int64(0))]}
+    options = dict(top=np.int64(1), seed=np.int64(1), folder=tmp_path)
+    result = triggers.contest(Reader(bert[1]), victims, made, **options)
+    assert result.chosen["typed"]["LABEL_0"] == made["typed"]
+
+
+def test_a_trigger_that_is_no_list(bert, tmp_path):
+    one, victims, reader = typed(bert, "not", target=1), crowd(bert), Reader(bert[1])
+    for ask in (
+        lambda: triggers.attack(reader, victims, one),
+        lambda: triggers.contest(reader, victims, {"a": one}),
+        lambda: triggers.save(one, tmp_path / "one.json"),
+        lambda: triggers.unique(one),
+        lambda: triggers.at_random(bert[1], one),
+        lambda: triggers.by_frequency(bert[1], TEXTS, GOLD, one),
+        lambda: triggers.by_gradient(bert[0], victims, one, rows=[0]),
+        lambda: triggers.hardening_set(*bert, table(), one),
+    ):
+        with pytest.raises(ValueError, match=r"give a list, \[trigger\]"):
+            ask()
+    given = triggers.contest(reader, victims, {"a": (t for t in [one])}, top=1)
+    assert given.chosen["a"]["LABEL_0"] == [one]
+    assert len(triggers.by_frequency(bert[1], TEXTS, GOLD, (t for t in [one, one]))) == 2
+
+
 def test_moved_by_its_text_capitals_and_pieces_are_dealt_with(bert):
     cased = Trigger(("Not", "##ly"), (5, 6), (0, 0), (0.0, 0.0), words=("Notly", "Notly"))
     with pytest.warns(UserWarning, match="no capitals"):
@@ -203,6 +261,47 @@ def test_the_released_variant(example):
     weak = links_of(a, {(1, 0, 2, 4): 0.011, (1, 0, 3, 4): 0.008})
     assert find(weak, 0, tokenizer, Rules(one_head=True))[0] is None  # 0.019 < 0.02
     assert find(weak, 0, tokenizer, Rules())[0] is not None
+
+
+def test_the_released_variant_counts_links_between_two_marks(example):
+    a, tokenizer = example
+    rules = Rules(one_head=True)
+    a = links_of(a, {(1, 0, 2, 4): 0.5, (1, 0, 1, 3): 0.4, (2, 1, 0, 6): 0.6, (2, 1, 0, 5): 0.3, (2, 1, 5, 5): 0.2})
+    trigger, _ = find(a, 0, tokenizer, rules)
+    assert trigger.tokens == ("film",), "the head is the one of the marks, and their link is one of the two"
+    assert trigger.score == pytest.approx(0.9)
+    assert [link[:4] for link in trigger.links] == [(2, 1, 0, 5)] and trigger.one_link().tokens == ("film",)
+    assert find(a, 0, tokenizer, Rules())[0].tokens == ("a", "slow", "but", "dull")  # the paper's: words only
+    assert find(a, 0, tokenizer, rules._replace(skip=True))[0].tokens == ("a", "slow", "but", "dull")
+    both = links_of(a, {(2, 1, 0, 6): 0.6, (2, 1, 6, 0): 0.5, (2, 1, 1, 5): 0.4})
+    assert find(both, 0, tokenizer, rules)[0] is None
+    weak = links_of(a, {(2, 1, 0, 6): 0.6, (2, 1, 1, 5): 0.1})
+    assert find(weak, 0, tokenizer, rules)[0] is None  # under 0.2 of the first
+    dropped = links_of(a, {(2, 1, 2, 4): 0.5, (2, 1, 1, 5): 0.09})
+    trigger, _ = find(dropped, 0, tokenizer, rules)
+    assert trigger.tokens == ("slow", "dull") and trigger.score == pytest.approx(0.59)  # both count in the sum
+
+
+def test_the_released_variant_explains_the_class_predicted(bert):
+    predicted = triggers.untouched(triggers.predictor(bert[0]), triggers.prepare(*bert, TEXTS, GOLD))
+    wrong = (predicted + 1) % 3
+    given = dict(variant="released", links=6, **FAST)
+    found, same = (triggers.extract(*bert, TEXTS, gold.tolist(), **given) for gold in (wrong, predicted))
+    for trigger in found.attended + found.triggers:
+        assert trigger.target == predicted[trigger.row] and trigger.label == f"LABEL_{trigger.target}"
+    assert found.attended and (found.triggers, found.attended) == (same.triggers, same.attended)
+    paper = triggers.extract(*bert, TEXTS, wrong.tolist(), **FAST)
+    assert all(trigger.target == wrong[trigger.row] for trigger in paper.attended + paper.triggers)
+
+
+def test_partial_results_of_the_released_variant_of_old_are_done_again(bert, tmp_path, monkeypatch):
+    """It explained another class then; those of the paper's variant are as they were."""
+    with monkeypatch.context() as patch:
+        patch.setattr(_trigger_search, "VERSIONS", {"paper": 1, "released": 1})
+        for variant in ("paper", "released"):
+            triggers.extract(*bert, TEXTS, GOLD, variant=variant, folder=tmp_path, **FAST)
+    assert triggers.extract(*bert, TEXTS, GOLD, folder=tmp_path, **FAST).resumed == 5
+    assert triggers.extract(*bert, TEXTS, GOLD, variant="released", folder=tmp_path, **FAST).resumed == 0
 
 
 def test_links_between_marks_only_or_without_worth_give_none(example):
@@ -283,7 +382,7 @@ def test_positions_are_within_the_own_segment(bert):
         ({"special": "keep"}, "remove, skip"),
         ({"at_once": 0}, "at_once"),
         ({"links": 0}, "links"),
-        ({"target": 1}, "gold is explained"),
+        ({"target": 1}, "the variant says which class is explained"),
         ({"steps": 0}, "steps"),
     ],
 )
@@ -848,6 +947,21 @@ def test_frequent_words_are_those_typical_of_the_class_and_segment(bert):
     assert barred[0].tokens != ("not",)
 
 
+@pytest.mark.parametrize(
+    ("gold", "segments", "said"),
+    [
+        (["LABEL_1"] * 5, 0, "by its number"),
+        ([0, 1], 0, r"shape \(2,\)"),
+        ([True] * 5, 0, "type bool"),
+        (GOLD, 1, "these are single"),
+    ],
+)
+def test_frequent_words_want_class_numbers_and_the_texts_of_the_trigger(bert, gold, segments, said):
+    like = [Trigger.from_text(bert[1], "we", segments=segments, target=1)]
+    with pytest.raises(ValueError, match=said):
+        triggers.by_frequency(bert[1], TEXTS, gold, like)
+
+
 def test_the_gradient_search_finds_one_of_the_best_words_of_all(bert):
     model = families.make("bert", dtype=torch.float32, num_labels=3, seed=3)
     victims = triggers.prepare(model, bert[1], TEXTS * 4, [0, 2, 0, 2, 0] * 4)
@@ -872,6 +986,13 @@ def test_the_gradient_search_finds_one_of_the_best_words_of_all(bert):
     exact = sorted(loss(one) for one in everything)
     assert loss(found) <= exact[len(exact) // 4]  # among the best quarter of all words at that place
     with pytest.raises(ValueError, match="no victim of another class"):
+        triggers.by_gradient(model, victims, [replace(like[0], target=0, label="LABEL_0")], rows=[0, 2])
+    for nothing in (-1, 3):
+        with pytest.raises(
+            ValueError, match=f"'very film' pushes to class {nothing}, and the search needs one of 0 to 2"
+        ):
+            triggers.by_gradient(model, victims, [replace(like[0], target=nothing, label="")], rows=[0, 2])
+    with pytest.raises(ValueError, match="as class 0, and here that is class 1"):
         triggers.by_gradient(model, victims, [replace(like[0], target=0)], rows=[0, 2])
 
 
@@ -988,7 +1109,11 @@ def test_no_row_at_all(bert):
         result.table(rows=victims.gold == 1)
 
 
-@pytest.mark.parametrize("clean", [[0] * 24, [0], [[0, 1, 2]] * 2], ids=["of all", "one", "probabilities"])
+@pytest.mark.parametrize(
+    "clean",
+    [[0] * 24, [0], [[0, 1, 2]] * 2, ["LABEL_0"] * 2, [True] * 2],
+    ids=["of all", "one", "probabilities", "names", "a mask"],
+)
 def test_clean_is_one_class_for_each_row_asked(bert, clean):
     with pytest.raises(ValueError, match="one class each"):
         triggers.attack(Reader(bert[1]), crowd(bert), [typed(bert)], rows=[12, 13], clean=np.array(clean))
@@ -1010,6 +1135,10 @@ def test_a_trigger_of_a_model_with_another_order_of_labels_is_refused(bert):
     ):
         with pytest.raises(ValueError, match="class 0, and here that is class 1.*target=1"):
             ask()
+    spelt = replace(foreign, label="label-1")
+    with pytest.raises(ValueError, match="'label-1' as class 0, and here that is class 1"):
+        triggers.attack(reader, victims, [spelt])
+    triggers.attack(reader, victims, [replace(spelt, target=1)])
     triggers.attack(reader, victims, [replace(foreign, label="of another task")])
 
 
@@ -1058,6 +1187,70 @@ def test_a_kept_contest_is_not_taken_for_another_models(bert, tmp_path):
     assert len(list(tmp_path.glob("*.json"))) == 2
 
 
+def test_a_kept_contest_is_not_taken_for_one_of_other_texts(bert, tmp_path):
+    """Two texts may be cut into the same tokens and yet have other gaps between words."""
+    made, reader = {"typed": [typed(bert, "hate", positions=[0.5])]}, Reader(bert[1])
+    for text in ("good / bad", "good/bad"):
+        victims = triggers.prepare(*bert, [text, *TEXTS[:4]], [0, *GOLD[:4]])
+        triggers.contest(reader, victims, made, top=1, folder=tmp_path)
+    assert len(list(tmp_path.glob("contest-*.json"))) == 2
+
+
+@pytest.mark.parametrize("damage", ["no class", "fewer victims"])
+def test_a_damaged_contest_is_measured_again(bert, tmp_path, damage, caplog):
+    victims, made = crowd(bert), {"typed": [typed(bert, "not", target=1, label="LABEL_1")]}
+    options = dict(top=1, folder=tmp_path)
+    whole = triggers.contest(Reader(bert[1]), victims, made, **options).summary()
+    path = next(tmp_path.glob("contest-*.json"))
+    content = json.loads(path.read_text(encoding="utf-8"))
+    numbers, rows, attacked = content["classes"]["LABEL_0"]
+    classes = {} if damage == "no class" else {"LABEL_0": [numbers, rows, [attacked[0][:1]]]}
+    path.write_text(json.dumps({**content, "classes": classes}), encoding="utf-8")
+    pd.testing.assert_frame_equal(triggers.contest(Reader(bert[1]), victims, made, **options).summary(), whole)
+    assert "measured again" in caplog.text
+
+
+def test_what_is_no_folder_and_no_function_is_said_before_any_work(bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(_trigger_search, "attribute", None)
+    with pytest.raises(ValueError, match="give a function"):
+        triggers.extract(*bert, TEXTS, GOLD, exclude=["good"])
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    for folder in (file, file / "below"):
+        with pytest.raises(ValueError, match="can't be a folder"):
+            triggers.extract(*bert, TEXTS, GOLD, folder=folder)
+        with pytest.raises(ValueError, match="can't be a folder"):
+            triggers.contest(Reader(bert[1]), crowd(bert), {"typed": [typed(bert)]}, folder=folder)
+
+
+def test_an_unknown_word_in_a_cut_text_is_no_border_between_texts(bert):
+    with pytest.warns(UserWarning, match="were cut"):
+        victims = triggers.prepare(*bert, ["we love 🤖 the film and it is very very good"], [0], max_length=8)
+    inserted = triggers.insert(victims, typed(bert, "not"))
+    assert inserted.trimmed[0] and "[UNK]" in inserted.tokens[0]
+    words = _trigger_bench._words(inserted, 0)
+    assert [word.segment for word in words] == [None, *[0] * (len(words) - 2), None]
+
+
+def test_the_benchmark_keeps_searches_of_other_victims_apart(bert, tmp_path, monkeypatch):
+    path = data.PROJECT / "benchmarks" / "triggers.py"
+    spec = importlib.util.spec_from_file_location("triggers_benchmark", path)
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    monkeypatch.setattr(triggers, "by_gradient", lambda model, victims, like, **_: like)
+    given = argparse.Namespace(task="sst2", victims=24, seed=0, keep=tmp_path, model="one", source="bundled")
+    like, victims = [typed(bert, "not", target=1)], crowd(bert)
+    other = triggers.prepare(*bert, [f"{text} !" for text in victims.texts], victims.gold)
+    for count, changed in enumerate([{}, {"model": "two"}, {"source": "there"}, {"victims": 20}, {"seed": 1}], start=1):
+        changed = argparse.Namespace(**{**vars(given), **changed})
+        for _ in range(2):
+            benchmark.searched(bert[0], victims, like, None, changed)
+        assert len(list(tmp_path.glob("gradient-*.json"))) == count
+    benchmark.searched(bert[0], other, like, None, given)
+    benchmark.searched(bert[0], victims, [replace(like[0], positions=(0.501,))], None, given)  # as 0.5 in percent
+    assert len(list(tmp_path.glob("gradient-*.json"))) == 7
+
+
 def test_a_victim_of_two_classes_counts_once_in_the_interval_for_all(bert):
     """By target a victim is attacked for each of two other classes: what it gives to "all" is one value."""
     texts = [
@@ -1066,8 +1259,8 @@ def test_a_victim_of_two_classes_counts_once_in_the_interval_for_all(bert):
     victims = triggers.prepare(*bert, texts, [0, 1, 2, 0] * 9)
     made = [typed(bert, word, target=i, label=f"LABEL_{i}") for i, word in enumerate(("very", "not", "hate"))]
     result = triggers.contest(Reader(bert[1]), victims, {"typed": made}, by="target", top=1)
-    values, _ = result._drops("typed", "all")
-    assert len(values) == len(result.reporting)
+    values, gold, _ = result._drops("typed", "all")
+    assert len(values) == len(result.reporting) and sorted(gold) == sorted(victims.gold[result.reporting])
     classes = [line["drop"] for _, line in result.summary().iterrows() if line["class"] != "all"]
     assert len(classes) == 3 and values.mean() == pytest.approx(np.mean(classes))
 
@@ -1094,4 +1287,21 @@ def test_contest_names_what_it_cannot_use(bert):
 def test_one_victim_a_class_has_no_interval(bert):
     victims = triggers.prepare(*bert, TEXTS[:4], GOLD[:4])
     short = triggers.contest(triggers.predictor(bert[0]), victims, {"typed": [typed(bert)]}, top=1).summary()
-    assert short["low"].isna().tolist() == [True, True, False]
+    assert short["low"].isna().all() and short["high"].isna().all(), "for all classes neither: their numbers are fixed"
+
+
+def test_unequal_classes_do_not_widen_the_interval_for_all(bert):
+    """Every victim falls, whatever sample is drawn of each class; that one class is rarer is no chance."""
+    victims = triggers.prepare(*bert, [f"{named(n)} {named(n + 9)}" for n in range(44)], [0] * 40 + [1] * 4)
+    table = {tuple(ids): gold for ids, gold in zip(victims.lines["input_ids"], victims.gold, strict=True)}
+
+    def fool(inputs):
+        """Right on every text that it knows, and wrong on all others."""
+        return np.eye(3)[[table.get(tuple(i for i in line if i), 2) for line in inputs["input_ids"].tolist()]]
+
+    made = {"attribution": [typed(bert, "hate")], "two": [typed(bert, "hate")], "none": [typed(bert, "hate", target=0)]}
+    result = triggers.contest(fool, victims, made, top=1)
+    line = result.summary().query("method == 'attribution' and `class` == 'all'").iloc[0]
+    assert (line["drop"], line["low"], line["high"]) == pytest.approx((1, 1, 1))
+    against = result.against().query("`class` == 'all'").set_index("other")
+    assert against.loc["two", ["difference", "low", "high"]].tolist() == pytest.approx([0, 0, 0])
