@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from helpers._trigger import Link, Trigger, as_list, check_class, load, moved, save, unique
-from helpers._trigger_attack import Attack, attack, halves, predictor, untouched
+from helpers._trigger_attack import Attack, attack, halves, outputs, predictor, untouched
 from helpers._trigger_baselines import at_random, by_frequency, by_gradient, whole_words
 from helpers._trigger_contest import Contest, contest
 from helpers._trigger_insertion import Inserted, Victims, insert, prepare
@@ -46,6 +46,7 @@ def hardening_set(
     triggers: Sequence[Trigger],
     *,
     per_example: int = 1,
+    tries: int = 1,
     where: str = "relative",
     seed: int = 0,
     same_ids_only: bool = True,
@@ -58,6 +59,8 @@ def hardening_set(
     Args:
         frame: labelled examples, as :func:`helpers.data.load` returns; ``label`` by a name that the model has.
         per_example: how many attacked texts to make of each, with different triggers.
+        tries: how many triggers to draw for each of them; the one that leaves the right class the least probability
+            is kept (adversarial training, Madry et al. 2018). 1: none is asked, so no trigger prefers a class.
         where, seed: see :func:`insert`; the seed also draws.
         same_ids_only: leave out texts of which the tokenizer makes other tokens than those of the attack, such as with
             a lone piece "##ly", or where a text was cut within a word. Their number is logged.
@@ -66,7 +69,8 @@ def hardening_set(
         ValueError: no trigger, fewer than ``per_example``, or one whose class has another number here; no example, or
             none that is left.
     """
-    check_steps(per_example, "per_example")
+    for name, value in (("per_example", per_example), ("tries", tries)):
+        check_steps(value, name)
     triggers = as_list(triggers)
     if per_example > len(triggers):
         raise ValueError(
@@ -77,26 +81,44 @@ def hardening_set(
     victims = prepare(model, tokenizer, texts, frame["label"].tolist())
     for trigger in triggers:
         check_class(trigger, victims.labels)
-    drawn = _drawn(victims, triggers, per_example, np.random.default_rng(seed))
-    parts, left_out = [], 0
+    drawn = _drawn(victims, triggers, per_example * tries, np.random.default_rng(seed))
+    parts = []
     for number, rows in drawn.items():
-        written, same = insert(victims, triggers[number], rows=rows, where=where, seed=seed).texts()
+        inserted = insert(victims, triggers[number], rows=rows, where=where, seed=seed)
+        written, same = inserted.texts()
         part = frame.iloc[rows].copy()
         part["first"] = written if single else [text[0] for text in written]
         part["second"] = "" if single else [text[1] for text in written]
         part["phenomenon"] = f"trigger: {triggers[number]}"
-        parts.append(part.assign(_row=rows)[same | (not same_ids_only)])
-        left_out += int((~same).sum()) if same_ids_only else 0
-    made = pd.concat(parts).sort_values("_row", kind="stable").drop(columns="_row").reset_index(drop=True)
-    if left_out:
+        right = _right(model, victims, inserted, rows) if tries > 1 else 0.0
+        parts.append(part.assign(_row=rows, _right=right, _same=same | (not same_ids_only)))
+    made = pd.concat(parts)
+    if tries > 1:
+        made = made.sort_values(["_same", "_right"], ascending=[False, True], kind="stable")
+        made = made.groupby("_row", sort=False).head(per_example)
+    return _kept(made)
+
+
+def _right(model, victims: Victims, inserted: Inserted, rows: Sequence[int]) -> np.ndarray:
+    """Return the probability of the right class of attacked texts, float [row]."""
+    lengths = [len(ids) for ids in inserted.inputs["input_ids"]]
+    said = outputs(predictor(model), inserted.batch, lengths, victims, None)
+    return said[np.arange(len(rows)), victims.gold[rows]]
+
+
+def _kept(made: pd.DataFrame) -> pd.DataFrame:
+    """Return the attacked examples that are tokenised as they were attacked, in the order of the examples."""
+    made = made.sort_values("_row", kind="stable")
+    kept = made[made["_same"]].drop(columns=["_row", "_right", "_same"]).reset_index(drop=True)
+    if len(kept) < len(made):
         logger.warning(
-            "%d of %d attacked texts are tokenised otherwise and were left out", left_out, left_out + len(made)
+            "%d of %d attacked texts are tokenised otherwise and were left out", len(made) - len(kept), len(made)
         )
-    if made.empty:
+    if kept.empty:
         raise ValueError(
             "No attacked text is tokenised as it was attacked: give other triggers, or same_ids_only=False."
         )
-    return made
+    return kept
 
 
 def _drawn(victims: Victims, triggers: Sequence[Trigger], count: int, rng: np.random.Generator) -> dict[int, list[int]]:

@@ -1305,3 +1305,20 @@ def test_unequal_classes_do_not_widen_the_interval_for_all(bert):
     assert (line["drop"], line["low"], line["high"]) == pytest.approx((1, 1, 1))
     against = result.against().query("`class` == 'all'").set_index("other")
     assert against.loc["two", ["difference", "low", "high"]].tolist() == pytest.approx([0, 0, 0])
+
+
+def test_of_several_tries_the_one_that_hurts_most_is_kept(bert):
+    frame = pd.DataFrame({"first": [named(n) for n in range(8)], "second": "", "label": ["LABEL_0", "LABEL_1"] * 4})
+    frame = frame.assign(phenomenon="", split="train")
+    made = [typed(bert, word, target=-1, label="") for word in ("not", "very", "love", "story")]
+    kept = triggers.hardening_set(*bert, frame, made, tries=4)
+    each = [triggers.hardening_set(*bert, frame, [one]) for one in made]
+    gold = [0, 1] * 4
+    predict = triggers.predictor(bert[0])
+
+    def right(rows):
+        victims = triggers.prepare(*bert, rows["first"].tolist(), gold)
+        return predict(victims.encoded.batch(list(range(8))))[np.arange(8), gold]
+
+    assert np.allclose(right(kept), np.min([right(rows) for rows in each], axis=0), atol=1e-6)
+    assert kept["label"].tolist() == frame["label"].tolist() and kept["phenomenon"].nunique() > 1
