@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -48,13 +48,18 @@ def _same(name: str, names: Sequence[str]) -> str | None:
     return alike.pop() if len(alike) == 1 else None
 
 
-def check_table(frame: pd.DataFrame) -> None:
-    """Refuse a table without rows, or without a label in every one."""
-    missing = {"first", "second", "label", "label_id"} - set(frame.columns)
+def check_columns(frame: pd.DataFrame, needed: Iterable[str]) -> None:
+    """Refuse a table without rows, or without one of the columns needed."""
+    missing = set(needed) - set(getattr(frame, "columns", ()))
     if missing or not len(frame):
         raise ValueError(
             f"The table has no {', '.join(sorted(missing)) or 'rows'}: give one as helpers.data.load or read returns."
         )
+
+
+def check_table(frame: pd.DataFrame) -> None:
+    """Refuse a table without rows, or without a label in every one."""
+    check_columns(frame, ("first", "second", "label", "label_id"))
     if not frame.index.is_unique:
         raise ValueError("The table's index repeats itself: give table.reset_index(drop=True).")
     blank = frame["label"].isna() | (frame["label"] == "") | (frame["label_id"] == -1)

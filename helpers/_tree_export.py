@@ -190,6 +190,8 @@ def read(path: str | Path) -> nx.DiGraph:
         content = json.loads(path.read_text(encoding="utf-8"))
         known = (content.get("format"), content.get("version"))
     except (ValueError, AttributeError, RecursionError) as error:
+        if path.suffix.lower() != ".json":
+            raise ValueError(f"{path} holds no tree: load reads .json files, written by save or export.") from None
         raise ValueError(f"{path} is damaged or no tree file ({error}): make the tree again.") from error
     if known != (FORMAT, VERSION):
         raise ValueError(

@@ -173,6 +173,10 @@ def prepare(
     """Check what :func:`helpers.tree.attribution_tree` takes, and put it in order."""
     if isinstance(source, list | tuple) and any(hasattr(item, "scores") for item in source):
         raise ValueError(f"A list of {len(source)} attributions was given: a tree is made of one, so pass them singly.")
+    if isinstance(source, str):
+        raise ValueError(
+            f"A text was given, {source!r:.80}: give attribute(model, tokenizer, text), or an array with tokens."
+        )
     if attributed := hasattr(source, "scores"):
         tokens = source.tokens if tokens is None else tokens
         words = getattr(source, "words", None) if words is None else words

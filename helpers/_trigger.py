@@ -75,6 +75,8 @@ class Trigger:
 
     def _as_plain_numbers(self) -> None:
         """Make Python's own numbers of those of numpy, which JSON can't write."""
+        if isinstance(self.target, str):
+            raise ValueError(f"target is {self.target!r}: give the class's number, and its name as label.")
         kinds = {"tokens": str, "ids": int, "segments": int, "positions": float, "places": int}
         for name, kind in kinds.items():
             object.__setattr__(self, name, tuple(map(kind, getattr(self, name))))
@@ -175,18 +177,26 @@ def check_plain(tokenizer, ids: Iterable[int], name: str) -> None:
 
 
 def as_list(triggers: Iterable[Trigger]) -> list[Trigger]:
-    """Return triggers as a list; refuse a single one."""
+    """Return triggers as a list; refuse a single one, and what holds a list of them."""
     if isinstance(triggers, Trigger):
         raise ValueError(f"A single trigger was given, '{triggers}': give a list, [trigger].")
+    if hasattr(triggers, "triggers"):
+        name = type(triggers).__name__
+        raise ValueError(f"The {name} as a whole was given: give {name[0]}.triggers, its list of triggers.")
     return list(triggers)
 
 
 def check_class(trigger: Trigger, labels: Sequence[str]) -> None:
     """Refuse a trigger whose class goes by another number here: it comes from a model with another order of labels.
 
-    Names are the same that differ in capitals, "-", "_" or spaces.
+    Names are the same that differ in capitals, "-", "_" or spaces. A name without a number is refused as well.
     """
     own = [number for number, label in enumerate(labels) if plain(label) == plain(trigger.label)]
+    if trigger.target < 0 and trigger.label:
+        raise ValueError(
+            f"The trigger '{trigger}' has the label {trigger.label!r} and no target: give target="
+            f"{own[0] if own else '...'}, the number of the class; labels here: {', '.join(map(str, labels))}."
+        )
     if trigger.target >= 0 and own and trigger.target not in own:
         here = own[0]
         raise ValueError(

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from helpers._trigger import Trigger, as_list, check_class
-from helpers._trigger_insertion import Victims, insert
+from helpers._trigger_insertion import Victims, check_victims, insert
 from helpers.evaluate import wilson
 from helpers.inputs import batches_by_length
 from helpers.outputs import logits_of, probabilities
@@ -63,6 +63,10 @@ class Attack:
     clean: np.ndarray
     attacked: np.ndarray
     passes: int
+
+    def __repr__(self) -> str:
+        right = int((self.clean == self.gold).sum())
+        return f"Attack({len(self.triggers)} triggers on {len(self.rows)} victims, {right} right before; see table())"
 
     @property
     def lost(self) -> np.ndarray:
@@ -118,6 +122,16 @@ def bounds(values: np.ndarray, seed: int, classes: np.ndarray | None = None) -> 
     return float(low), float(high)
 
 
+def check_asked(predict: object, victims: object) -> None:
+    """Refuse a model in place of a function, and texts in place of victims."""
+    if isinstance(predict, torch.nn.Module) or not callable(predict):
+        raise ValueError(
+            f"A {type(predict).__name__} was given in place of a function that predicts: give "
+            "triggers.predictor(model)."
+        )
+    check_victims(victims)
+
+
 def attack(
     predict: Predict,
     victims: Victims,
@@ -147,6 +161,7 @@ def attack(
         ValueError: no trigger or no victim, or a trigger that can't be inserted, or one whose class has another number
             here; not one class number a victim in ``clean``, or not one number a class of ``predict``.
     """
+    check_asked(predict, victims)
     chosen, triggers = victims.chosen(rows), as_list(triggers)
     if not triggers or not len(chosen):
         raise ValueError(
@@ -181,6 +196,7 @@ def untouched(
     predict: Predict, victims: Victims, *, rows: Iterable[int] | None = None, batch_size: int | None = None
 ) -> np.ndarray:
     """Return the classes predicted with no trigger, int [victim]."""
+    check_asked(predict, victims)
     return untouched_outputs(predict, victims, victims.chosen(rows), batch_size).argmax(axis=1)
 
 

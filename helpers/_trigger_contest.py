@@ -15,7 +15,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from helpers._trigger import Trigger, as_list, check_class, keeping, to_dict
-from helpers._trigger_attack import UNASKED, Attack, Predict, attack, bounds, halves, untouched_outputs
+from helpers._trigger_attack import UNASKED, Attack, Predict, attack, bounds, check_asked, halves, untouched_outputs
 from helpers._trigger_insertion import Victims
 from helpers.quadrature import check_steps
 from helpers.records import read_json, write_json
@@ -44,6 +44,11 @@ class Contest:
     reporting: np.ndarray
     passes: dict[str, int]
     seed: int = field(default=0, repr=False)
+
+    def __repr__(self) -> str:
+        counts = (f"{method} {sum(map(len, classes.values()))}" for method, classes in self.chosen.items())
+        halved = f"chosen on {len(self.choosing)} victims, measured on {len(self.reporting)}"
+        return f"Contest(by {self.by}; triggers: {', '.join(counts)}; {halved}; see summary())"
 
     @property
     def table(self) -> pd.DataFrame:
@@ -158,12 +163,8 @@ def contest(
         check_steps(value, name)
     if by not in BY:
         raise ValueError(f"by is {by!r}: give one of {', '.join(BY)}.")
-    made = {name: as_list(found) for name, found in candidates.items()}
-    if not made or not all(made.values()):
-        empty = [name for name, found in made.items() if not found]
-        raise ValueError(
-            f"There are no candidates{' for ' + ', '.join(empty) if empty else ''}: give each method some."
-        )
+    check_asked(predict, victims)
+    made = _by_method(candidates)
     ranked_ones = {as_ranked} if isinstance(as_ranked, str) else set(as_ranked)
     if unknown := ranked_ones - set(made):
         raise ValueError(f"as_ranked names {', '.join(map(repr, unknown))}: give some of {', '.join(made)}.")
@@ -191,6 +192,22 @@ def contest(
         bar.update(attacks * number - bar.n)
     bar.close()
     return Contest(chosen, measured, by, choosing, reporting, passes, seed)
+
+
+def _by_method(candidates: Mapping[str, Sequence[Trigger]]) -> dict[str, list[Trigger]]:
+    """Return each method's candidates as a list; refuse what is no dict, and a method without any."""
+    if not isinstance(candidates, Mapping):
+        raise ValueError(
+            f"A {type(candidates).__name__} of candidates was given: give a dict by method, such as "
+            "{'attribution': triggers}."
+        )
+    made = {name: as_list(found) for name, found in candidates.items()}
+    if not made or not all(made.values()):
+        empty = [name for name, found in made.items() if not found]
+        raise ValueError(
+            f"There are no candidates{' for ' + ', '.join(empty) if empty else ''}: give each method some."
+        )
+    return made
 
 
 Measured = tuple[dict[str, Attack], int]

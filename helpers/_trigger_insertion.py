@@ -46,6 +46,10 @@ class Victims:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def __repr__(self) -> str:
+        counts = (f"{label} {int((self.gold == number).sum())}" for number, label in enumerate(self.labels))
+        return f"Victims({len(self)} texts; {', '.join(counts)})"
+
     def chosen(self, rows: Iterable[int] | None) -> np.ndarray:
         """Return victims' numbers as an array, all for None; refuses a mask, and numbers that no victim has."""
         if rows is None:
@@ -91,6 +95,15 @@ class Victims:
                 inner = [w.start for w in own[1:] if not _within(part, starts[w.start])]
                 found[-1][segment] = [own[0].start, *inner, own[-1].stop]
         return found
+
+
+def check_victims(victims: object) -> None:
+    """Refuse what :func:`prepare` did not make, such as the texts themselves."""
+    if not isinstance(victims, Victims):
+        raise ValueError(
+            f"A {type(victims).__name__} was given in place of the victims: give triggers.prepare(model, tokenizer, "
+            "texts, gold)."
+        )
 
 
 def _within(text: str, offset: int) -> bool:
@@ -148,6 +161,10 @@ class Inserted:
     trimmed: np.ndarray
     _gaps: list[list[int]] = field(repr=False)
     _ends: list[dict[int, int]] = field(repr=False)
+
+    def __repr__(self) -> str:
+        cut = int((self.trimmed > 0).sum())
+        return f"Inserted('{self.trigger}' in {len(self.rows)} texts; {cut} cut to make room)"
 
     @property
     def ids(self) -> list[tuple[int, ...]]:
@@ -220,6 +237,7 @@ def insert(
         ValueError: no row, or one that isn't there; a trigger for another vocabulary, with a special token, for a
             second text that is not there, or so long that no word of a text is left.
     """
+    check_victims(victims)
     if where not in WHERE:
         raise ValueError(f"where is {where!r}: give one of {', '.join(WHERE)}.")
     if not fits(trigger, victims.tokenizer):

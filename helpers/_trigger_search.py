@@ -50,6 +50,12 @@ class Extraction:
     examples: int
     resumed: int
 
+    def __repr__(self) -> str:
+        return (
+            f"Extraction({self.examples} examples; triggers {len(self.triggers)}, attended {len(self.attended)}, "
+            f"without {len(self.without)})"
+        )
+
 
 def extract(
     model,

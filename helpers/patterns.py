@@ -105,9 +105,13 @@ class Mined:
         return self.table[self.table["significant"]]
 
     def __repr__(self) -> str:
+        found = f"{len(self.significant)} with q at most {self.alpha:g}"
+        if not self.tested:
+            few = f"none is in {self.least} predictions or more: lower least, or give more examples"
+            found = few if self.least else "there was none to confirm"
         return (
             f"Mined({self.tested} {self.reading.kind} in {self.wrong} wrong and {self.right} right predictions; "
-            f"{len(self.significant)} with q at most {self.alpha:g})"
+            f"{found})"
         )
 
 
@@ -122,7 +126,7 @@ def patterns_of(attribution, reading: Reading | None = None) -> dict[Pattern, fl
         attribution: an :class:`helpers.result.Attribution`.
         reading: what counts; ``Reading()`` if None.
     """
-    reading, found = reading or Reading(), {}
+    reading, found = _checked(reading), {}
     names = [_name(word, reading.stop) for word in attribution.words]
     for layer, matrix in zip(attribution.layers, _by_words(attribution), strict=True):
         for words, score in _scored(matrix, names, reading):
@@ -153,7 +157,7 @@ def mine(
     >>> found = mine(attribute(model, tokenizer, texts), frame["label"])
     >>> found.table.head()
     """
-    reading = reading or Reading()
+    reading = _checked(reading)
     if isinstance(least, bool) or not isinstance(least, Integral) or least < 1:
         raise ValueError(f"least is {least!r}: give a number of predictions, at least 1.")
     if not 0 < alpha < 1:
@@ -187,8 +191,18 @@ def confirm(mined: Mined, attributions: Sequence, gold: Sequence[str | int], *, 
     return Mined(table, *_counts(wrong), mined.reading, 0, mined.alpha)
 
 
+def _checked(reading: object) -> Reading:
+    """Return the reading, the usual one for None; refuse what is none."""
+    if reading is not None and not isinstance(reading, Reading):
+        kind = reading if reading in KINDS else KINDS[0]
+        raise ValueError(f"reading is {reading!r}: give Reading({kind!r}).")
+    return reading or Reading()
+
+
 def _wrong(attributions: Sequence, gold: Sequence[str | int]) -> np.ndarray:
     """Whether each prediction is wrong, bool [example]; refuses what can't be compared."""
+    if hasattr(attributions, "scores"):
+        raise ValueError("A single attribution was given: give a list, [a], and a list with its label.")
     if len(attributions) != len(gold):
         raise ValueError(f"{len(attributions)} attributions and {len(gold)} labels were given: one label each.")
     found = []

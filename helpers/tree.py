@@ -81,7 +81,8 @@ def attribution_tree(
         variant: "paper", "released" or Rules.
         terminal: the position of the token that the classifier reads. None: the first; or the last, where no
             token receives from a later one (GPT-2).
-        merge: make words the nodes: scores are summed over the pieces on both sides.
+        merge: make words the nodes: scores are summed over the pieces on both sides. Where a rare word is cut into
+            pieces, these can fill the tree: then merge=True.
 
     Raises:
         ValueError: shapes, tokens or words that don't fit, scores that are not finite, thresholds outside 0 to 1.

@@ -8,6 +8,13 @@
    :func:`by_frequency`, :func:`by_gradient`, and the most attended pairs, which :func:`extract` finds on the way).
 4. Harden: the attacked texts with their right labels, to train on (:func:`hardening_set`).
 
+With c from :func:`helpers.models.load`:
+
+    >>> E = extract(c.model, c.tokenizer, texts, gold)
+    >>> V = prepare(c.model, c.tokenizer, other_texts, their_gold)
+    >>> A = attack(predictor(c.model), V, E.triggers[:3])
+    >>> A.table()
+
 All but :func:`extract`, :func:`by_gradient` and the tokenising need no model, only a function from its inputs to
 probabilities, see :func:`predictor`. Triggers show what a model leans on. They also fool it: use them on models that
 are yours to test.
@@ -21,6 +28,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from helpers._labels import check_columns
 from helpers._trigger import Link, Trigger, as_list, check_class, load, moved, save, unique
 from helpers._trigger_attack import Attack, attack, halves, outputs, predictor, untouched
 from helpers._trigger_baselines import at_random, by_frequency, by_gradient, whole_words
@@ -67,10 +75,11 @@ def hardening_set(
 
     Raises:
         ValueError: no trigger, fewer than ``per_example``, or one whose class has another number here; no example, or
-            none that is left.
+            none that is left; a table without the columns first, second and label.
     """
     for name, value in (("per_example", per_example), ("tries", tries)):
         check_steps(value, name)
+    check_columns(frame, ("first", "second", "label"))
     triggers = as_list(triggers)
     if per_example > len(triggers):
         raise ValueError(

@@ -298,3 +298,20 @@ def test_alpha_that_cannot_be_meant(alpha):
 def test_first_that_cannot_be_meant(first):
     with pytest.raises(ValueError, match="first is"):
         confirm(mine(*examples()), *examples(), first=first)
+
+
+def test_what_is_given_in_place_of_something_else_is_told():
+    found, gold = examples()
+    with pytest.raises(ValueError, match=r"give Reading\('words'\)"):
+        mine(found, gold, reading="words")
+    with pytest.raises(ValueError, match=r"give Reading\('links'\)"):
+        patterns_of(found[0], ["trees"])
+    with pytest.raises(ValueError, match=r"give a list, \[a\]"):
+        mine(found[0], ["positive"])
+
+
+def test_it_says_why_nothing_was_tested():
+    found = mine(*examples(), least=50)
+    assert "none is in 50 predictions or more: lower least, or give more examples" in repr(found)
+    assert "none to confirm" in repr(confirm(found, *examples()))
+    assert "lower least" not in repr(mine(*examples()))

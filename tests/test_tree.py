@@ -807,3 +807,12 @@ def test_names_of_files(by_hand, tmp_path):
         trees.export(tree, tmp_path / "a.pdf")
     with pytest.raises(FileNotFoundError, match="no tree file"):
         trees.load(tmp_path / "none.json")
+    picture = trees.export(tree, tmp_path / "a.mmd")
+    with pytest.raises(ValueError, match=r"load reads .json files, written by save or export"):
+        trees.load(picture)
+
+
+@pytest.mark.parametrize("make_one", [attribution_tree, trace, optimum])
+def test_a_text_is_no_score(make_one):
+    with pytest.raises(ValueError, match=r"give attribute\(model, tokenizer, text\), or an array with tokens"):
+        make_one("a slow start")

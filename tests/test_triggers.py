@@ -1322,3 +1322,56 @@ def test_of_several_tries_the_one_that_hurts_most_is_kept(bert):
 
     assert np.allclose(right(kept), np.min([right(rows) for rows in each], axis=0), atol=1e-6)
     assert kept["label"].tolist() == frame["label"].tolist() and kept["phenomenon"].nunique() > 1
+
+
+# ---- what is easily mixed up, and what shows in a cell ---------------------------------------------------------------
+
+
+def test_hardening_says_which_columns_a_table_lacks(bert):
+    for name in ("first", "second", "label"):
+        with pytest.raises(ValueError, match=f"The table has no {name}: give one"):
+            triggers.hardening_set(*bert, table().drop(columns=name), [typed(bert)])
+    bare = table()[["first", "second", "label"]].assign(phenomenon="plain")
+    assert len(triggers.hardening_set(*bert, bare, [typed(bert)])) == 3
+
+
+def test_what_is_given_in_place_of_something_else_is_told(bert, tmp_path):
+    victims, reader, one = crowd(bert), Reader(bert[1]), [typed(bert, "not")]
+    by_method = {"typed": one}
+    found = triggers.Extraction(one, [], (), 1, 0)
+    for ask, said in (
+        (lambda: triggers.contest(reader, victims, one), "give a dict by method, such as .'attribution': triggers"),
+        (lambda: triggers.contest(bert[0], victims, by_method), r"give triggers.predictor\(model\)"),
+        (lambda: triggers.contest(reader, TEXTS, by_method), r"give triggers.prepare\(model, tokenizer"),
+        (lambda: triggers.attack(bert[0], victims, one), r"give triggers.predictor\(model\)"),
+        (lambda: triggers.attack(reader, TEXTS, one), r"give triggers.prepare\(model, tokenizer"),
+        (lambda: triggers.untouched(reader, TEXTS), r"give triggers.prepare\(model, tokenizer"),
+        (lambda: triggers.insert(TEXTS, one[0]), r"give triggers.prepare\(model, tokenizer"),
+        (lambda: triggers.attack(reader, victims, found), "give E.triggers"),
+        (lambda: triggers.save(found, tmp_path / "found.json"), "give E.triggers"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            ask()
+
+
+def test_a_class_is_given_by_its_number(bert):
+    with pytest.raises(ValueError, match="target is 'positive': give the class's number, and its name as label"):
+        typed(bert, target="positive")
+    victims, reader = crowd(bert), Reader(bert[1])
+    with pytest.raises(ValueError, match="the label 'label-1' and no target: give target=1, .*: LABEL_0, LABEL_1"):
+        triggers.attack(reader, victims, [typed(bert, label="label-1")])
+    with pytest.raises(ValueError, match="the label 'other' and no target: give target=[.]"):
+        triggers.attack(reader, victims, [typed(bert, label="other")])
+    triggers.attack(reader, victims, [typed(bert)])
+
+
+def test_results_show_in_a_line(bert):
+    victims, reader, one = crowd(bert), Reader(bert[1]), typed(bert, "not", target=1, label="LABEL_1")
+    assert repr(victims) == "Victims(24 texts; LABEL_0 12, LABEL_1 12, LABEL_2 0)"
+    assert repr(triggers.insert(victims, one, rows=[0, 3])) == "Inserted('not' in 2 texts; 0 cut to make room)"
+    result = triggers.attack(reader, victims, [one])
+    assert repr(result) == "Attack(1 triggers on 24 victims, 24 right before; see table())"
+    chosen = repr(triggers.contest(reader, victims, {"typed": [one]}))
+    assert chosen == ("Contest(by victim; triggers: typed 1; chosen on 12 victims, measured on 12; see summary())")
+    found = triggers.Extraction([one], [], (1,), 2, 0)
+    assert repr(found) == "Extraction(2 examples; triggers 1, attended 0, without 1)"
