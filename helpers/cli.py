@@ -31,8 +31,9 @@ examples:
   python -m helpers explain "It rained all day." --pair "The day was dry." --model minilm-mnli --json one.json
   python -m helpers explain --file texts.tsv --text-column sentence --html many.html --save scores/
 
-A file is a table, tab-separated, with a header (.tsv), or one text a line (any other name). Without --html, --json,
---arrow and --save the strongest links are printed. Exit status: 0 done, 1 it failed, 2 asked for what isn't there.
+A file is a table, tab-separated, with a header (.tsv), or one text a line (any other name).
+The strongest links are printed; with --quiet not where a file is written.
+Exit status: 0 done, 1 it failed, 2 wrong arguments, or no such file.
 """
 ATTRIBUTE = """\
 examples:
@@ -50,7 +51,7 @@ examples:
 
 Checking runs the notebook of this project with the answers from the copy put in, so what else was changed in the copy
 doesn't matter. It runs the code of whoever wrote the answers, on this machine: --saved doesn't, and believes
-the file. Exit status: 0 all exercises right, 1 not all, 2 asked for what isn't there.
+the file. Exit status: 0 all exercises right, 1 not all, 2 wrong arguments, or no such file.
 """
 
 
@@ -84,8 +85,9 @@ def explain(options: argparse.Namespace) -> int:
     outputs = _free([options.html, options.json, options.arrow], [options.save], force=options.force)
     if options.links < 1:
         raise UsageError(f"--links is {options.links}: give a whole number of at least 1")
+    _check_steps(options.steps)
     texts, left_out = _texts(options)
-    _check_kind(options.model, texts)
+    _check_model(options.model, texts)
     logger.info("loading %s", options.model)
     with _warnings_as_lines():
         from helpers.attribution import attribute
@@ -115,8 +117,9 @@ def explain(options: argparse.Namespace) -> int:
 
 def to_disk(options: argparse.Namespace) -> int:
     """Attribute all texts of a file into a folder."""
+    _check_steps(options.steps)
     texts = _read(options)
-    _check_kind(options.model, texts)
+    _check_model(options.model, texts)
     with _warnings_as_lines():
         from helpers.stream import attribute_dataset
 
@@ -156,6 +159,8 @@ def _texts(options: argparse.Namespace) -> tuple[list[Any], int]:
     """Return the texts to explain, and how many more there were."""
     if bool(options.text) == bool(options.file):
         raise UsageError("give either texts or --file")
+    if len(options.text) == 1 and not options.text[0].strip():
+        raise UsageError("The text is empty or blank")
     if options.pair is not None and len(options.text) != 1:
         raise UsageError("--pair goes with one text; for many pairs give --file and --pair-column")
     if options.pair is not None:
@@ -167,11 +172,19 @@ def _texts(options: argparse.Namespace) -> tuple[list[Any], int]:
     return texts[:limit], max(0, len(texts) - limit)
 
 
-def _check_kind(model: str, texts: Sequence[Any]) -> None:
-    """An error where a registered model of pairs is given single texts, or the other way round."""
-    from helpers.data import TASKS
-    from helpers.models import REGISTRY
+def _check_steps(steps: str) -> None:
+    number = _number_or_name(steps)
+    if number != "auto" and (isinstance(number, str) or number < 1):
+        raise UsageError(f"--steps is {steps}: give auto or a whole number of at least 1")
 
+
+def _check_model(model: str, texts: Sequence[Any]) -> None:
+    """An error where there is no such model, or a registered one of pairs is given single texts or vice versa."""
+    from helpers.data import TASKS
+    from helpers.registry import REGISTRY
+
+    if model not in REGISTRY and "/" not in model and not (model and Path(model).is_dir()):
+        raise UsageError(f"There is no model {model!r}: give a folder, a hub id, or one of {', '.join(REGISTRY)}.")
     task = REGISTRY[model].task if model in REGISTRY else None
     pairs = sum(not isinstance(text, str) for text in texts)
     if task and TASKS[task].kind == "pair" and pairs < len(texts):
@@ -186,16 +199,43 @@ def _read(options: argparse.Namespace) -> list[Any]:
     if not options.file.is_file():
         raise UsageError(f"there is no file {options.file}")
     if options.file.suffix.lower() in (".csv", ".json", ".xlsx", ".ods", ".parquet"):
-        raise UsageError(f"{options.file} is neither tab-separated (.tsv) nor one text a line: save it as one of these")
+        raise UsageError(
+            f"{options.file} is neither tab-separated (.tsv) nor one text a line: save it as one of these"
+            f"{_as_tabs(options.file)}"
+        )
     if options.file.suffix.lower() == ".tsv":
-        return data.texts(data.read(options.file, first=options.text_column, second=options.pair_column))
+        return _from_table(options)
     try:
         lines = [line.strip() for line in options.file.read_text(encoding="utf-8-sig").split("\n")]
     except UnicodeDecodeError as error:
-        raise UsageError(f"{options.file} is not UTF-8: save it as UTF-8") from error
+        raise UsageError(f"{options.file} is not UTF-8{data.guess_encoding(options.file)}") from error
     if not any(lines):
         raise UsageError(f"{options.file} holds no text")
     return [line for line in lines if line]
+
+
+def _from_table(options: argparse.Namespace) -> list[Any]:
+    from helpers import data
+
+    try:
+        with _warnings_as_lines():
+            return data.texts(data.read(options.file, first=options.text_column, second=options.pair_column))
+    except data.ColumnError as error:
+        pair = error.column != options.text_column
+        option, example = ("--pair-column", "answer") if pair else ("--text-column", "review")
+        raise ValueError(f"{option} names the column, as in {option} {example}. {error}") from error
+
+
+def _as_tabs(path: Path) -> str:
+    """How to write a .csv file with tabs; "" for other kinds."""
+    from helpers import data
+
+    if path.suffix.lower() != ".csv":
+        return ""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header = file.readline()
+    mark = max(",;\t", key=header.count)
+    return f". For a table with tabs run in Python: {data.command_for_tabs(path, mark)}"
 
 
 def _number_or_name(value: str | None) -> Any:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import warnings
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +37,9 @@ _TEXT_COLUMNS = {
 }
 _LABEL_COLUMNS = ("gold_label", "label", "Quality")
 _EXTRA_COLUMNS = ("phenomenon", "pair")
+_USUAL_COLUMNS = {"text", "review", "stars", "class", "score", "rating", "id", "index"}
+_USUAL_COLUMNS |= {name.casefold() for choices in _TEXT_COLUMNS.values() for names in choices for name in names}
+_USUAL_COLUMNS |= {name.casefold() for name in (*_LABEL_COLUMNS, *COLUMNS)}
 _NO_GOLD = "-"  # MNLI's annotators did not agree
 
 
@@ -107,6 +112,14 @@ class _Table(NamedTuple):
     columns: Mapping[str, Sequence[str]]
 
 
+class ColumnError(ValueError):
+    """A file lacks the column ``column``; None where any of several would have done."""
+
+    def __init__(self, message: str, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 def load(
     task: str, source: str | os.PathLike = "bundled", *, split: str = "dev", limit: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
@@ -167,6 +180,8 @@ def read(
 ) -> pd.DataFrame:
     """Read a tab-separated file of your own into the same table as :func:`load`.
 
+    Warns where texts look quoted, as spreadsheets write them: the quotes are kept.
+
     Args:
         path: a UTF-8 file with a header line, unquoted. A relative path is looked for from the working directory, then
             from the project's root.
@@ -185,7 +200,8 @@ def read(
     table = _from_file(_own_file(path), {*names, label, *_EXTRA_COLUMNS})
     for name in (*names, label):
         if name is not None and name not in table.columns:
-            raise _no_column(table, repr(name))
+            raise _no_column(table, repr(name), name)
+    _warn_of_quotes(table)
     if label is not None and labels is None:
         labels = sorted(set(table.columns[label]) - {""})
     return _tidy(table, names, label, labels or ()).assign(split=Path(path).stem)
@@ -275,12 +291,18 @@ def _lines(source: str | os.PathLike, unit: str, numbers: Sequence[int]) -> str:
     return f"{source}, {unit}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:5]))}{more}"
 
 
-def _no_column(table: _Table, wanted: str) -> ValueError:
+def _no_column(table: _Table, wanted: str, column: str | None = None) -> ColumnError:
     found = ", ".join(map(repr, table.header))
-    return ValueError(
-        f"{table.source} has no column for {wanted}. Columns found, split at tabs: {found}."
-        f"{_no_tabs(table.source, table.header)}"
-    )
+    told = f"{table.source} has no column for {wanted}. Columns found, split at tabs: {found}."
+    if table.unit != "line":
+        return ColumnError(told, column)
+    names = {name.strip(' "').casefold() for cell in table.header for name in re.split("[,;]", cell)}
+    if not names & _USUAL_COLUMNS:
+        told += " If that is a row of yours, add a header line first, such as: review<TAB>label."
+    if any(len(name) > 1 and name[0] == name[-1] == '"' for name in table.header):
+        told += _unquote(table.source)
+    told += _no_tabs(table.source, table.header)
+    return ColumnError(told, column)
 
 
 def _no_tabs(source: str | os.PathLike, header: Sequence[str]) -> str:
@@ -289,13 +311,57 @@ def _no_tabs(source: str | os.PathLike, header: Sequence[str]) -> str:
     mark = next((mark for mark in kinds if len(header) == 1 and mark in header[0]), None)
     if mark is None:
         return ""
-    options = f"sep={mark!r}, dtype=str, keep_default_na=False"  # "NA" and 007 are texts too
     return (
         f" The header has {kinds[mark]}s and no tab, so the file looks {kinds[mark]}-separated. To save it "
-        f"tab-separated and unquoted, run in Python: import pandas; pandas.read_csv({os.fspath(source)!r}, {options})"
-        rf".replace(r'\s+', ' ', regex=True).to_csv({os.fspath(Path(source).with_suffix('.tabs.tsv'))!r}, sep='\t', "
+        f"tab-separated and unquoted, run in Python: {command_for_tabs(source, mark)}"
+    )
+
+
+def _unquote(source: str | os.PathLike) -> str:
+    return (
+        " If a spreadsheet quoted it, then to write it unquoted into another file run in Python: "
+        f"{command_for_tabs(source, chr(9), ending='.plain.tsv')}"
+    )
+
+
+def command_for_tabs(source: str | os.PathLike, mark: str, *, ending: str = ".tabs.tsv") -> str:
+    """Return a line of Python that writes a quoted file, split at ``mark``, tab-separated and unquoted into another."""
+    options = f"sep={mark!r}, dtype=str, keep_default_na=False"  # "NA" and 007 are texts too
+    return (
+        f"import pandas; pandas.read_csv({os.fspath(source)!r}, {options})"
+        rf".replace(r'\s+', ' ', regex=True).to_csv({os.fspath(Path(source).with_suffix(ending))!r}, sep='\t', "
         "index=False, quoting=3)"
     )
+
+
+def guess_encoding(path: str | os.PathLike) -> str:
+    """Say what a file that isn't UTF-8 may be, with a line of Python that writes it as UTF-8 into another file."""
+    path = Path(path)
+    with path.open("rb") as file:
+        wide = file.read(2) in (b"\xff\xfe", b"\xfe\xff")
+    told = ": it looks like UTF-16. To" if wide else ". If it comes from Windows in a Western European language, to"
+    return (
+        f"{told} save it as UTF-8 run in Python: from pathlib import Path; "
+        f"Path({os.fspath(path.with_suffix(f'.utf8{path.suffix}'))!r}).write_bytes(Path({os.fspath(path)!r})"
+        f".read_bytes().decode({'utf-16' if wide else 'cp1252'!r}).encode())"
+    )
+
+
+def _warn_of_quotes(table: _Table) -> None:
+    """Warn of fields in quotes with every quote inside doubled; plain quotes at both ends are part of a text."""
+    found = set()
+    for values in table.columns.values():
+        for number, value in zip(table.numbers, values, strict=True):
+            inside = value[1:-1]
+            if '""' in inside and value[0] == value[-1] == '"' and '"' not in inside.replace('""', ""):
+                found.add(number)
+    if found:
+        warnings.warn(
+            f"{_lines(table.source, table.unit, sorted(found))}: text in quotes, with those inside doubled. All quotes "
+            f"are kept as text.{_unquote(table.source)}",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _own_file(path: str | os.PathLike) -> Path:
@@ -316,7 +382,7 @@ def _from_file(path: Path, wanted: Container[str | None]) -> _Table:
     Not by :mod:`pandas`, which fills up short rows in silence and ends a line at a stray carriage return.
     """
     numbers: list[int] = []
-    wrong: dict[int, int] = {}
+    wrong: dict[int, list[bytes]] = {}
     with path.open("rb") as file:
         header = _decode(path, 1, file.readline().removeprefix(b"\xef\xbb\xbf").split(b"\t"))
         if twice := [name for name in header if name in wanted and header.count(name) > 1]:
@@ -328,28 +394,37 @@ def _from_file(path: Path, wanted: Container[str | None]) -> _Table:
                 continue
             fields = line.split(b"\t")
             if len(fields) != len(header):
-                wrong[number] = len(fields)
+                wrong[number] = fields
                 continue
             numbers.append(number)
             values = _decode(path, number, [fields[place] for place in places.values()])
             for column, value in zip(columns.values(), values, strict=True):
                 column.append(value)
     if wrong:
-        width = next(iter(wrong.values()))
         raise ValueError(
-            f"{_lines(path, 'line', list(wrong))}: {width} tab-separated fields where the header has {len(header)}: "
-            f"{', '.join(header)}.{_no_tabs(path, header)}"
+            f"{path}, {_wrong_widths(wrong)}; the header has {len(header)}: {', '.join(header)}."
+            f"{_no_tabs(path, header) or _quotes_in(path, wrong)}"
         )
     if not numbers:
         raise ValueError(f"{path} has no rows: it is empty, or a header line alone.")
     return _Table(str(path), "line", numbers, header, columns)
 
 
+def _wrong_widths(wrong: Mapping[int, Sequence[bytes]]) -> str:
+    told = [f"line {n}: {len(row)} field{'s' if len(row) > 1 else ''}" for n, row in list(wrong.items())[:5]]
+    return ", ".join(told) + (f" and {len(wrong) - 5} more lines" if len(wrong) > 5 else "")
+
+
+def _quotes_in(path: Path, wrong: Mapping[int, Sequence[bytes]]) -> str:
+    """How to mend a quoted file, whose fields may hold tabs and line ends; "" where no row begins with a quote mark."""
+    return _unquote(path) if any(row[0].startswith(b'"') for row in wrong.values()) else ""
+
+
 def _decode(path: Path, number: int, fields: Sequence[bytes]) -> list[str]:
     try:
         return [value.decode("utf-8").strip() for value in fields]
     except UnicodeDecodeError:
-        raise ValueError(f"{path}, line {number}: not UTF-8. Save the file as UTF-8.") from None
+        raise ValueError(f"{path}, line {number}: not UTF-8{guess_encoding(path)}") from None
 
 
 def _task_folder(task: Task, source: str | os.PathLike) -> Path:

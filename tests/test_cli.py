@@ -91,6 +91,9 @@ def test_texts_come_from_a_table_or_from_lines(run, model, tmp_path, caplog):
     assert "explained are the first 2 texts of 3; --limit takes more" in caplog.messages
     status, _, err = run("explain", "--file", table, *common)
     assert status == 1 and "no column for 'text'. Columns found, split at tabs: 'id', 'sentence', 'other'" in err
+    assert "--text-column names the column, as in --text-column review." in err
+    _, _, err = run("explain", "--file", table, "--text-column", "sentence", "--pair-column", "answer", *common)
+    assert "--pair-column names the column" in err and "no column for 'answer'" in err
 
 
 @pytest.mark.parametrize("arguments, said", [
@@ -121,9 +124,7 @@ def test_a_registered_model_reads_what_it_was_trained_on(run, arguments, said):
 
 
 @pytest.mark.parametrize("arguments, said", [
-    (("a", "--model", "no-such-model"), "There is no model 'no-such-model': give a folder, a hub id, or one of"),
     (("a", "--target", "grand"), "There is no class 'grand': give one of <b>bad</b>, good (0 to 1)."),
-    (("a", "--steps", "0"), "steps"),
     (("a good film", " "), "Text 1 is empty or blank"),
 ])  # fmt: skip
 def test_what_fails_is_one_line_and_writes_nothing(run, model, tmp_path, arguments, said):
@@ -147,6 +148,46 @@ def test_a_table_in_another_format_is_not_taken_for_lines(run, model, tmp_path):
     (tmp_path / "texts.CSV").write_text("text\na good film\n", encoding="utf-8")
     status, _, err = run("explain", "--file", tmp_path / "texts.CSV", "--model", model)
     assert status == 2 and "neither tab-separated (.tsv) nor one text a line" in err
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_table_with_commas_is_refused_with_a_command_that_writes_tabs(run, model, tmp_path, mark):
+    (tmp_path / "mine.csv").write_text(f'text{mark}stars\n"a ""good"" film, mostly"{mark}1\n', encoding="utf-8")
+    status, _, err = run("explain", "--file", tmp_path / "mine.csv", "--model", model)
+    assert status == 2
+    subprocess.run([sys.executable, "-c", err.partition("run in Python: ")[2]], check=True)
+    given = ("--file", tmp_path / "mine.tabs.tsv", "--model", model, "--steps", "1", "--quiet")
+    status, out, err = run("explain", *given)
+    assert status == 0 and out.startswith('a "good" film, mostly\n'), err
+
+
+def test_a_quoted_table_is_noted_in_a_line(run, model, tmp_path, caplog):
+    (tmp_path / "mine.tsv").write_text('text\n"a ""good"" film"\n', encoding="utf-8")
+    assert run("explain", "--file", tmp_path / "mine.tsv", "--model", model, "--steps", "1")[0] == 0
+    (note,) = [line for line in caplog.messages if "quotes" in line]
+    assert note.startswith("note: ") and "mine.tsv, line 2: text in quotes" in note
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--steps", "0"], "--steps is 0: give auto or a whole number"), (["--steps", "-2"], "--steps is -2"),
+    (["--steps", "many"], "--steps is many"), (["--steps", "2.5"], "--steps is 2.5"),
+    (["--model", "no-such"], "There is no model 'no-such': give a folder, a hub id, or one of minilm"),
+    (["--model", ""], "There is no model ''"),
+])  # fmt: skip
+def test_wrong_steps_and_models_are_refused_before_torch_is_loaded(tmp_path, arguments, said):
+    (tmp_path / "texts.txt").write_text("a good film\n", encoding="utf-8")
+    code = ("import sys; from helpers import cli; statuses = [cli.main([*start.split(), *sys.argv[2:]])"
+            " for start in ('explain good', f'attribute {sys.argv[1]}/texts.txt {sys.argv[1]}/out')];"
+            " sys.exit(3 if 'torch' in sys.modules else 0 if statuses == [2, 2] else 4)")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path), *arguments], cwd=ROOT, capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count(f"error: {said}") == 2 and done.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text_is_refused(run, model, text):
+    assert run("explain", text, "--model", model) == (2, "", "error: The text is empty or blank\n")
 
 
 def test_force_writes_over(run, model, tmp_path):
@@ -358,9 +399,13 @@ def test_a_text_a_line_whatever_else_a_line_may_hold(run, model, tmp_path):
 
 @pytest.mark.parametrize("content", [b"caf\xe9\n", "a good film".encode("utf-16")])
 def test_a_file_that_is_not_utf_8(run, model, tmp_path, content):
+    """The message has the command that mends it."""
     (tmp_path / "texts.txt").write_bytes(content)
     status, _, err = run("explain", "--file", tmp_path / "texts.txt", "--model", model)
     assert status == 2 and "texts.txt is not UTF-8" in err
+    assert ("it looks like UTF-16" in err) == content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    subprocess.run([sys.executable, "-c", err.partition("run in Python: ")[2]], check=True)
+    assert (tmp_path / "texts.utf8.txt").read_text(encoding="utf-8") in ("caf\u00e9\n", "a good film")
 
 
 def test_a_class_that_only_looks_like_a_number(run, model):

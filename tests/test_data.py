@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pandas as pd
@@ -133,9 +134,9 @@ DAMAGE = {
     "header alone": (f"{HEADER}\n", r"dev\.tsv has no rows"),
     "other columns": ("text\tstars\nfine\t1\n", r"no column for the text of sst2: sentence\. .*'text', 'stars'"),
     "commas": ("sentence,label\nfine,1\n", r"Columns found, split at tabs: 'sentence,label'"),
-    "few fields": (f"{HEADER}\nfine\t1\nfine\n", r"dev\.tsv, line 3: 1 tab-separated fields .* has 2: sentence, label"),
-    "many fields": (f"{HEADER}\na\tb\t1\nfine\t1\na\tb\t1\n", r"dev\.tsv, lines 2, 4: 3 tab-separated fields"),
-    "every row long": (f"{HEADER}\n" + "a\tb\t1\n" * 8, r"lines 2, 3, 4, 5, 6 and 3 more: 3 tab-separated fields"),
+    "few fields": (f"{HEADER}\nfine\t1\nfine\n", r"dev\.tsv, line 3: 1 field; the header has 2: sentence, label\.$"),
+    "many fields": (f"{HEADER}\na\tb\t1\nfine\t1\na\tb\t1\n", r"dev\.tsv, line 2: 3 fields, line 4: 3 fields; the h"),
+    "every row long": (f"{HEADER}\n" + "a\tb\t1\n" * 8, r"line 6: 3 fields and 3 more lines; the header has 2"),
     "empty text": (f"{HEADER}\nfine\t1\n \t1\n", r"dev\.tsv, line 3: column 'sentence' is empty"),
     "unknown label": (f"{HEADER}\na\t1\nb\tgood\n", r"line 3: unknown label 'good'\. .* negative or 0, positive or 1"),
     "number too large": (f"{HEADER}\nfine\t2\n", r"line 2: unknown label '2'"),
@@ -343,6 +344,68 @@ def test_a_file_without_tabs_is_told_with_a_command_that_mends_it(tmp_path, mark
         data.read(tmp_path / "mine.tabs.tsv", first="words")
     assert "separated" not in str(told.value), "this one has tabs"
     assert data.read(write(file, "one, two", "a"), first="one, two")["first"].tolist() == ["a"]
+
+
+def run_the_line(message: str) -> None:
+    subprocess.run([sys.executable, "-c", message.partition("run in Python: ")[2]], check=True)
+
+
+def test_fields_quoted_by_a_spreadsheet_are_told_with_a_command_that_takes_the_quotes_off(tmp_path):
+    quoted = ['"He said ""no"" twice"\tNA', 'a ""b"" c\t007', '"plain"\tNA', '"so ""good"""\t007', 'a 5" disc\t007']
+    file = write(tmp_path / "mine.tsv", "text\tstars", *quoted)
+    with pytest.warns(UserWarning) as caught:
+        kept = data.read(file, first="text", label="stars")
+    assert kept["first"].tolist() == [row.partition("\t")[0] for row in quoted], "kept as they are"
+    (told,) = [str(warning.message) for warning in caught]
+    assert "mine.tsv, lines 2, 5: text in quotes" in told and caught[0].filename == __file__
+    run_the_line(told)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frame = data.read(tmp_path / "mine.plain.tsv", first="text", label="stars")
+    assert frame["first"].tolist() == ['He said "no" twice', 'a ""b"" c', "plain", 'so "good"', 'a 5" disc']
+    assert frame["label"].tolist() == ["NA", "007", "NA", "007", "007"]
+
+
+def test_plain_quotes_are_no_reason_to_warn(tmp_path):
+    texts = ['"Quoted"', '"one" and "two"', '" a ""', '""', '"', '""both""', 'a "" b']
+    file = write(tmp_path / "mine.tsv", "text", *texts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert data.read(file, first="text")["first"].tolist() == texts
+
+
+def test_rows_of_a_quoted_file_that_hold_line_ends_are_told_with_a_cure(tmp_path):
+    file = write(tmp_path / "mine.tsv", "text\tstars", '"two', 'lines"\t1', '"a\ttab"\t0', "fine\t1")
+    with pytest.raises(
+        ValueError, match=r"line 2: 1 field, line 4: 3 fields; the header has 2: text, stars\. If"
+    ) as told:
+        data.read(file, first="text")
+    run_the_line(str(told.value))
+    assert data.read(tmp_path / "mine.plain.tsv", first="text")["first"].tolist() == ["two lines", "a tab", "fine"]
+    write(file, '"text"\t"stars"', '"fine"\t"1"')
+    with pytest.raises(data.ColumnError, match="If a spreadsheet quoted it") as told:
+        data.read(file, first="text")
+    run_the_line(str(told.value))
+    assert data.read(tmp_path / "mine.plain.tsv", first="text")["first"].tolist() == ["fine"]
+
+
+@pytest.mark.parametrize("header, hinted", [
+    ("A fine, slow film.\tgood", True), ("dull\t0", True), ("id\tSentence\tstars", False), ("words,label", False),
+])  # fmt: skip
+def test_a_header_that_may_be_a_row_is_told(tmp_path, header, hinted):
+    with pytest.raises(data.ColumnError) as told:
+        data.read(write(tmp_path / "mine.tsv", header, "\t".join("1" * (1 + header.count("\t")))), first="review")
+    hint = "If that is a row of yours, add a header line first, such as: review<TAB>label."
+    assert (hint in str(told.value)) == hinted and told.value.column == "review"
+
+
+@pytest.mark.parametrize("encoding, said", [("utf-16", "it looks like UTF-16"), ("cp1252", "comes from Windows")])
+def test_another_encoding_is_told_with_a_command_that_mends_it(tmp_path, encoding, said):
+    file = write(tmp_path / "mine.tsv", "text", "caf\u00e9 \u201cgood\u201d", end="\r\n", encoding=encoding)
+    with pytest.raises(ValueError, match=f"not UTF-8.*{said}") as told:
+        data.read(file, first="text")
+    run_the_line(str(told.value))
+    assert data.read(tmp_path / "mine.utf8.tsv", first="text")["first"].tolist() == ["caf\u00e9 \u201cgood\u201d"]
 
 
 def test_read_names_that_are_numbers(tmp_path):
