@@ -53,8 +53,8 @@ def check_columns(frame: pd.DataFrame, needed: Iterable[str]) -> None:
     missing = set(needed) - set(getattr(frame, "columns", ()))
     if missing or not len(frame):
         raise ValueError(
-            f"The table has no {', '.join(sorted(missing)) or 'rows'}: give one as helpers.data.load or read returns. Read "
-            "a file of yours with helpers.data.read('mine.tsv', first='your text column', label='your label column')."
+            f"The table has no {', '.join(sorted(missing)) or 'rows'}: give one as helpers.data.load or read returns. "
+            "Read a file of yours by data.read('mine.tsv', first='your text column', label='your label column')."
         )
 
 
