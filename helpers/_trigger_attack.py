@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from helpers._trigger import Trigger, as_list, check_class
-from helpers._trigger_insertion import Victims, check_victims, insert
+from helpers._trigger_insertion import Inserted, Victims, check_victims, insert
 from helpers.evaluate import wilson
 from helpers.inputs import batches_by_length
 from helpers.outputs import logits_of, probabilities
@@ -185,10 +185,9 @@ def attack(
         for number, (trigger, which) in enumerate(zip(triggers, asked, strict=True)):
             if which.any():
                 inserted = insert(victims, trigger, rows=chosen[which], where=where, seed=seed)
-                lengths = [len(ids) for ids in inserted.inputs["input_ids"]]
-                found = outputs(predict, inserted.batch, lengths, victims, batch_size)
+                found = attacked_outputs(predict, inserted, batch_size)
                 attacked[number, which] = found.argmax(axis=1)
-                bar.update(len(lengths))
+                bar.update(len(found))
     return Attack(triggers, victims.labels, chosen, gold, np.asarray(clean), attacked, count)
 
 
@@ -209,6 +208,12 @@ def untouched_outputs(predict: Predict, victims: Victims, rows: np.ndarray, batc
         return victims.encoded.batch([chosen[i] for i in which])
 
     return outputs(predict, batch, lengths, victims, batch_size)
+
+
+def attacked_outputs(predict: Predict, inserted: Inserted, batch_size: int | None = None) -> np.ndarray:
+    """Return what ``predict`` says with the trigger, float [row, class]."""
+    lengths = [len(ids) for ids in inserted.inputs["input_ids"]]
+    return outputs(predict, inserted.batch, lengths, inserted.victims, batch_size)
 
 
 def outputs(
@@ -241,7 +246,8 @@ def halves(victims: Victims, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     for _ in range(ATTEMPTS):
         reports = _dealt(counts, rng.permutation(len(counts)))
-        if (counts[reports].any(0) & counts[~reports].any(0) >= counts.any(0)).all():
+        in_both = counts[reports].any(axis=0) & counts[~reports].any(axis=0)
+        if (in_both == counts.any(axis=0)).all():
             return np.flatnonzero(~reports[group]), np.flatnonzero(reports[group])
     few = victims.labels[int(np.where(counts.any(0), (counts > 0).sum(0), len(counts) + 1).argmin())]
     raise ValueError(

@@ -30,7 +30,7 @@ import pandas as pd
 
 from helpers._labels import check_columns
 from helpers._trigger import Link, Trigger, as_list, check_class, load, moved, save, unique
-from helpers._trigger_attack import Attack, attack, halves, outputs, predictor, untouched
+from helpers._trigger_attack import Attack, attack, attacked_outputs, halves, predictor, untouched
 from helpers._trigger_baselines import at_random, by_frequency, by_gradient, whole_words
 from helpers._trigger_contest import Contest, contest
 from helpers._trigger_insertion import Inserted, Victims, insert, prepare
@@ -99,20 +99,15 @@ def hardening_set(
         part["first"] = written if single else [text[0] for text in written]
         part["second"] = "" if single else [text[1] for text in written]
         part["phenomenon"] = f"trigger: {triggers[number]}"
-        right = _right(model, victims, inserted, rows) if tries > 1 else 0.0
+        right: float | np.ndarray = 0.0
+        if tries > 1:
+            right = attacked_outputs(predictor(model), inserted)[np.arange(len(rows)), victims.gold[rows]]
         parts.append(part.assign(_row=rows, _right=right, _same=same | (not same_ids_only)))
     made = pd.concat(parts)
     if tries > 1:
         made = made.sort_values(["_same", "_right"], ascending=[False, True], kind="stable")
         made = made.groupby("_row", sort=False).head(per_example)
     return _kept(made)
-
-
-def _right(model, victims: Victims, inserted: Inserted, rows: Sequence[int]) -> np.ndarray:
-    """Return the probability of the right class of attacked texts, float [row]."""
-    lengths = [len(ids) for ids in inserted.inputs["input_ids"]]
-    said = outputs(predictor(model), inserted.batch, lengths, victims, None)
-    return said[np.arange(len(rows)), victims.gold[rows]]
 
 
 def _kept(made: pd.DataFrame) -> pd.DataFrame:
