@@ -56,9 +56,7 @@ def _texts(path: str, changed: int, names: tuple[str, ...]) -> list[Text]:
 
 def _usual(file: Path, wanted: int) -> tuple[str, ...]:
     """Return the first of the usual names of text columns that a file has."""
-    if not file.is_file():
-        raise FileNotFoundError(f"There is no file {file.absolute()}.")
-    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+    with data.own_file(file).open(encoding="utf-8-sig", errors="replace") as lines:
         header = [name.strip() for name in lines.readline().rstrip("\r\n").split("\t")]
     found = next((names for names in USUAL if len(names) == wanted and set(names) <= set(header)), None)
     if found is None:

@@ -197,7 +197,7 @@ def read(
         FileNotFoundError: no such file; the message names the places looked in.
     """
     names = (first,) if second is None else (first, second)
-    table = _from_file(_own_file(path), {*names, label, *_EXTRA_COLUMNS})
+    table = _from_file(own_file(path), {*names, label, *_EXTRA_COLUMNS})
     for name in (*names, label):
         if name is not None and name not in table.columns:
             raise _no_column(table, repr(name), name)
@@ -364,7 +364,7 @@ def _warn_of_quotes(table: _Table) -> None:
         )
 
 
-def _own_file(path: str | os.PathLike) -> Path:
+def own_file(path: str | os.PathLike) -> Path:
     """Find a file of one's own, from the working directory or the project's root."""
     given = Path(path).expanduser()
     places = given, PROJECT / given
